@@ -1,0 +1,294 @@
+"""Comparison with a reference, batteries of edge cases, and failures that say what to look at.
+
+Outputs are poisoned with NaN before each run and every buffer lies between bands of NaN, so an
+element that was not written, a read past the end and a write past the end all show.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from utils import device
+from utils.ops.base import Config, Operator
+
+BAND = 4096  # guard elements on each side of a buffer
+TILE = 32  # granularity in which the first wrong place is named
+
+# One unit in the last place of the output, with room for the functions a GPU computes approximately.
+_RTOL = {torch.float16: 2**-10, torch.bfloat16: 2**-7, torch.float32: 2**-18, torch.float64: 2**-40,
+         torch.float8_e4m3fn: 2**-3, torch.float8_e5m2: 2**-2}
+_TINY = {torch.float16: 2**-24, torch.bfloat16: 2**-126, torch.float32: 2**-126, torch.float64: 0.0,
+         torch.float8_e4m3fn: 2**-9, torch.float8_e5m2: 2**-16}
+
+
+# --- comparison ------------------------------------------------------------------------------
+
+def tolerance(dtype: torch.dtype, reference: torch.Tensor, depth: int = 1,
+              scale: float | None = None, inner: torch.dtype | None = None) -> tuple[float, float]:
+    """(rtol, atol) for a result of `dtype` that was summed in fp32 from `depth` terms.
+
+    rtol is one unit in the last place of the output. atol grows with the reference's own spread
+    (the root mean square of its finite values, or `scale`) times fp32's rounding times the square
+    root of the depth; `inner` is a dtype to which intermediate results are rounded (attention's P).
+    """
+    if dtype not in _RTOL:
+        return 0.0, 0.0  # integers are exact
+    finite = reference[torch.isfinite(reference)]
+    spread = scale if scale is not None else (finite.square().mean().sqrt().item() if finite.numel() else 0.0)
+    atol = 4 * 2**-23 * math.sqrt(max(depth, 1)) * spread + _TINY[dtype]
+    if inner is not None:
+        atol += 2 * _RTOL[inner] * spread
+    return _RTOL[dtype], atol
+
+
+def agree(actual: torch.Tensor, reference: torch.Tensor, *, depth: int = 1, scale: float | None = None,
+          inner: torch.dtype | None = None, name: str = "result") -> None:
+    """Return if `actual` equals `reference` (float64, same shape) within the tolerance of its dtype.
+
+    Otherwise raise AssertionError that names the first wrong tile, the largest error in units of
+    the tolerance, how many elements are wrong, and the likely cause. NaN never agrees with a number.
+    """
+    if not isinstance(actual, torch.Tensor):
+        raise AssertionError(f"{name} is {type(actual).__name__}, expected a tensor of shape {list(reference.shape)}.")
+    if tuple(actual.shape) != tuple(reference.shape):
+        raise AssertionError(f"{name} has shape {list(actual.shape)}, expected {list(reference.shape)}.")
+    if actual.numel() == 0:
+        return
+    wide = actual.detach().to(reference.device).double()
+    reference = reference.detach().double()
+    if actual.dtype in _RTOL:  # what the output dtype cannot hold is infinity in both
+        reference = torch.where(reference.abs() > torch.finfo(actual.dtype).max,
+                                torch.copysign(torch.full_like(reference, math.inf), reference), reference)
+    rtol, atol = tolerance(actual.dtype, reference, depth, scale, inner)
+    try:
+        torch.testing.assert_close(wide, reference, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError:
+        raise AssertionError(_explain(wide, reference, rtol, atol, name)) from None
+
+
+def _explain(actual: torch.Tensor, reference: torch.Tensor, rtol: float, atol: float, name: str) -> str:
+    allowed = atol + rtol * reference.abs()
+    error = (actual - reference).abs()
+    wrong = ~((error <= allowed) | (actual == reference) | (actual.isnan() & reference.isnan()))
+    count, total = int(wrong.sum()), wrong.numel()
+    place = _first_tile(wrong)
+    finite = wrong & error.isfinite()
+    if finite.any():
+        units = (error / allowed.clamp_min(1e-300))[finite].max().item()
+        size = f"the largest error is {units:.3g} times the tolerance"
+    else:
+        size = "none of the wrong elements is a finite number"
+    return (f"{name} is wrong in {count} of {total} elements, first in {place}; {size}. "
+            f"Likely cause: {_likely_cause(actual, reference, wrong)}")
+
+
+def _first_tile(wrong: torch.Tensor) -> str:
+    index = [int(i) for i in torch.nonzero(wrong)[0]] if wrong.ndim else []
+    if not index:
+        return "its only element"
+    names = [f"axis {i}" for i in range(len(index) - 2)] + (["rows", "columns"] if len(index) > 1 else ["elements"])
+    parts = []
+    for axis, (label, i) in enumerate(zip(names, index)):
+        low, size = i - i % TILE, wrong.shape[axis]
+        parts.append(f"{label} {low}–{min(low + TILE, size) - 1}" if not label.startswith("axis") else f"{label} = {i}")
+    return "tile " + ", ".join(parts) + f" (element {index})"
+
+
+def _likely_cause(actual: torch.Tensor, reference: torch.Tensor, wrong: torch.Tensor) -> str:
+    nan = actual.isnan() & ~reference.isnan()
+    if nan.all():
+        return "no element was written, or every result met a NaN: does the kernel store, and to the right pointer?"
+    columns = wrong.reshape(-1, wrong.shape[-1]) if wrong.ndim else wrong.reshape(1, 1)
+    bad_columns = columns.any(0).nonzero().flatten()
+    tail = len(bad_columns) and int(bad_columns[0]) > 0 and int(bad_columns[-1]) == columns.shape[1] - 1
+    tail = tail and len(bad_columns) == columns.shape[1] - int(bad_columns[0]) and int(bad_columns[0]) >= columns.shape[1] // 2
+    if nan.any() and not (wrong & ~nan).any():
+        where = " at the end of the last axis (the tail)" if tail else ""
+        return f"elements{where} were not written, or were computed from what lies past the end of an input: look at the masks."
+    if tail:
+        return "the tail of the last axis: the last, partly filled block is masked wrongly or left out."
+    if actual.ndim >= 2 and actual.shape[-1] == actual.shape[-2]:
+        if torch.allclose(actual.transpose(-1, -2), reference, rtol=1e-2, atol=1e-3):
+            return "the result is transposed: the two strides are swapped."
+    if actual.isfinite().all() and reference.isfinite().all():
+        ratio = actual / reference.where(reference != 0, torch.ones_like(reference))
+        ratio = ratio.where(reference != 0, ratio.new_tensor(math.nan))
+        rows = ratio.reshape(-1, ratio.shape[-1]) if ratio.ndim else ratio.reshape(1, 1)
+        if rows.shape[1] > 1:
+            low, high = rows.nan_to_num(math.inf).amin(1), rows.nan_to_num(-math.inf).amax(1)
+            known = low <= high
+            if known.any() and ((high - low)[known] <= 0.02 * high[known].abs() + 1e-6).all():
+                return "each row is off by one factor: a rescale, a divisor or a scale is missing."
+        if torch.allclose(actual.flatten().sort().values, reference.flatten().sort().values, rtol=1e-2, atol=1e-3):
+            return "the values are right but in the wrong place: look at strides and offsets."
+    if not reference.isfinite().all() or not actual.isfinite().all():
+        return "infinities or NaN: an overflow, a division by zero, or −inf minus −inf."
+    return "the arithmetic itself, or a wrong offset; compare one small case by hand."
+
+
+# --- poisoned outputs and guarded buffers -----------------------------------------------------
+
+def _sentinel(dtype: torch.dtype) -> float | int | bool:
+    if dtype.is_floating_point:
+        return math.nan
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def _buffer(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
+            where: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(flat poisoned buffer, view of it between two bands)."""
+    span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride))
+    flat = torch.full((span + 2 * BAND,), _sentinel(dtype), dtype=dtype, device=where)
+    return flat, flat.as_strided(tuple(shape), tuple(stride), BAND)
+
+
+def guarded(x: torch.Tensor) -> torch.Tensor:
+    """A copy of `x` with the same strides that lies between two bands of NaN (or of the largest integer)."""
+    _, view = _buffer(x.shape, x.stride(), x.dtype, x.device)
+    return view.copy_(x) if x.numel() else view
+
+
+class Guard(TorchFunctionMode):
+    """Inside `with Guard() as guard:` every torch.empty… is filled with NaN and lies between bands.
+
+    `guard.verify()` raises AssertionError if a band was written to.
+    """
+
+    _EMPTY = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffers: list[torch.Tensor] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func in self._EMPTY and isinstance(out, torch.Tensor):
+            flat, out = _buffer(out.shape, out.stride(), out.dtype, out.device)
+            self.buffers.append(flat)
+        return out
+
+    def verify(self, name: str = "output") -> None:
+        for flat in self.buffers:
+            for where, band in (("before the start", flat[:BAND]), ("past the end", flat[-BAND:])):
+                clean = band.isnan() if band.dtype.is_floating_point else band == _sentinel(band.dtype)
+                if not bool(clean.all()):
+                    raise AssertionError(f"{name}: {int((~clean).sum())} elements {where} of the buffer were written: "
+                                         "the store needs a mask.")
+
+
+def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "result", inplace: bool = False):
+    """fn(*args, **kwargs) on guarded copies of the tensor arguments, with poisoned, guarded outputs.
+
+    Returns what `fn` returns. Raises AssertionError if a band or (unless `inplace`) an input was written to.
+    """
+    copies = [guarded(a) if isinstance(a, torch.Tensor) else a for a in args]
+    with Guard() as guard:
+        result = fn(*copies, **(kwargs or {}))
+    guard.verify(name)
+    for i, (before, after) in enumerate(zip(args, copies)):
+        if isinstance(before, torch.Tensor):
+            if not inplace and not torch.equal(before.nan_to_num(), after.nan_to_num()):
+                raise AssertionError(f"{name}: argument {i} was changed: inputs must be left as they are.")
+            base = after._base if after._base is not None else after
+            bands = torch.cat((base[:BAND], base[-BAND:]))
+            clean = bands.isnan() if bands.dtype.is_floating_point else bands == _sentinel(bands.dtype)
+            if not bool(clean.all()):
+                raise AssertionError(f"{name}: elements around argument {i} were written: a store needs a mask.")
+    return result
+
+
+# --- the battery --------------------------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One run of an operator; `skip` says in a few words why it cannot be run here, or is None."""
+
+    label: str
+    op: Operator
+    args: tuple
+    config: Config
+    skip: str | None = None
+
+    def run(self) -> None:
+        """Run the case and compare it with the float64 reference; AssertionError says what is wrong."""
+        expected = self.op.reference(*(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a
+                                       for a in self.args))
+        actual = call(self.op.fn, self.args, self.config.kwargs, self.label)
+        pairs = zip(actual, expected) if isinstance(expected, tuple) else ((actual, expected),)
+        depth = self.op.depth(*self.args) if callable(self.op.depth) else self.op.depth
+        scale = self.op.scale(*self.args) if self.op.scale else None
+        for part, (got, want) in enumerate(pairs):
+            name = self.label if not isinstance(expected, tuple) else f"{self.label}, result {part}"
+            agree(got, want, depth=depth, scale=scale, name=name)
+
+
+def _rand(dtype: torch.dtype, seed: int, fill: str) -> Callable[..., torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def rand(*size: int) -> torch.Tensor:
+        x = torch.randn(*size, generator=generator)
+        if fill == "zeros":
+            x = x * 0
+        elif fill == "large":  # as large as a sum of a few such numbers can be without overflow
+            x = x.clamp(-3, 3) * torch.finfo(dtype).max / 16
+        elif fill == "-inf":
+            x = x.masked_fill(torch.rand(*size, generator=generator) < 0.3, -math.inf)
+            if x.ndim > 1 and x.shape[0] > 1:
+                x[1] = -math.inf
+        return x.to(dtype).to(device.DEVICE)
+
+    return rand
+
+
+def _strided(x: torch.Tensor) -> torch.Tensor:
+    """The same values with a gap after every element of the last axis."""
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), _sentinel(x.dtype), dtype=x.dtype, device=x.device)
+    view = wide[..., ::2]
+    return view.copy_(x)
+
+
+def battery(op: Operator, dtypes: Sequence[torch.dtype] | None = None, seed: int = 0) -> Iterator[Case]:
+    """Every case of an operator: shapes × dtypes × configurations, then edge fillings and strided views.
+
+    bf16 cases are given with the reason why they are skipped in the interpreter; configurations
+    that the present GPU cannot run are left out.
+    """
+    configs = [c for c in op.configs if not device.ON_GPU or device.CC >= c.min_cc]
+    for dtype in dtypes or op.dtypes:
+        short = str(dtype).removeprefix("torch.")
+        skip = None
+        if dtype == torch.bfloat16 and not device.ON_GPU:
+            skip = "the interpreter computes bf16 wrongly"
+        elif dtype == torch.bfloat16 and device.CC < 80:
+            skip = "bf16 needs compute capability 8.0"
+        variants = [(shape, "random", config) for config in configs for shape in op.shapes]
+        variants += [(op.shapes[-1], edge, configs[0]) for edge in op.edges]
+        for i, (shape, fill, config) in enumerate(variants):
+            label = f"{op.name} {short} {'×'.join(map(str, shape))} {fill} ({config})"
+            args = () if skip else op.make(shape, dtype, _rand(dtype, seed + i, fill))
+            yield Case(label, op, args, config, skip)
+        if op.strided and not skip:
+            args = op.make(op.shapes[-1], dtype, _rand(dtype, seed, "random"))
+            views = tuple(_strided(a) if isinstance(a, torch.Tensor) and a.ndim else a for a in args)
+            yield Case(f"{op.name} {short} strided", op, views, configs[0])
+
+
+def run_battery(ops: Sequence[Operator] | Operator, dtypes: Sequence[torch.dtype] | None = None, seed: int = 0) -> str:
+    """Run all cases of one or several operators; returns one sentence, raises at the first case that is wrong."""
+    done, skipped = 0, {}
+    for op in [ops] if isinstance(ops, Operator) else ops:
+        for case in battery(op, dtypes, seed):
+            if case.skip:
+                skipped[case.skip] = skipped.get(case.skip, 0) + 1
+                continue
+            case.run()
+            done += 1
+    if not done and not skipped:
+        raise ValueError("ops holds no case: nothing was checked.")
+    text = f"all {done} cases agree"
+    for reason, count in skipped.items():
+        text += f"; {count} skipped: {reason}"
+    return text

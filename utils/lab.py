@@ -1,0 +1,227 @@
+"""The checks of a lab: what a check cell calls, in your notebook and while grading.
+
+A check cell *declares* a check: how to call the answer, on which inputs, and what the reference is.
+In a notebook the answer is run and judged at once. The grader runs the same cell twice: in the
+student's process, which only stores the values that came out, and in its own, which draws the same
+inputs from the same seed, computes the reference there and compares.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from utils import aot, check as checking, device
+
+COMPILE_FOR = (75, 90)  # a T4 and an H100 or H200
+
+
+class Rand:
+    """Random inputs of a check: rand(3, 5) is a normal tensor, rand.int(1, 9) a number; both from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, *size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(*size, generator=self.generator).to(dtype).to(device.DEVICE)
+
+    def int(self, low: int, high: int) -> int:
+        """A whole number from low to high, both included."""
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One named check; see `check` for the fields."""
+
+    name: str
+    answer: Callable
+    cases: Callable[[Rand], list[tuple]]
+    reference: Callable
+    hint: str = ""
+    kernel: str = ""
+    depth: int | Callable = 1
+    rtol: float | None = None
+
+    def collect(self, seed: int) -> dict[str, Any]:
+        """Run the answer on every case: {"values": [[tensor, …] a case], "problem": sentence or ""}."""
+        values: list[list[torch.Tensor]] = []
+        try:
+            answer = self._recorded() if self.kernel else self.answer
+            for case in self.cases(Rand(seed)):
+                result = checking.call(answer, case, name=self.name)
+                values.append([_as_tensor(part) for part in (result if isinstance(result, tuple) else (result,))])
+            if self.kernel:
+                self._compile(*answer.launched)
+        except Exception as error:
+            unsolved = re.search(r"Exercise \d+\.\d+: [^\n]*", _sentence(error))
+            if unsolved:  # the stub's own sentence, from Python or from inside a kernel
+                return {"values": [], "problem": unsolved[0]}
+            told = error if isinstance(error, AssertionError) else f"the answer raised {_sentence(error)}"
+            return {"values": [], "problem": f"Check {self.name}: {told}"}
+        return {"values": values, "problem": ""}
+
+    def judge(self, seed: int, collected: dict[str, Any]) -> str:
+        """"" if the collected values are right, else one sentence; the reference is computed here."""
+        if collected["problem"]:
+            return collected["problem"]
+        cases = self.cases(Rand(seed))
+        if len(collected["values"]) != len(cases):
+            return f"Check {self.name}: {len(collected['values'])} of {len(cases)} cases were answered."
+        for i, (case, got) in enumerate(zip(cases, collected["values"])):
+            want = self.reference(*(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in case))
+            want = [torch.as_tensor(w, dtype=torch.float64) for w in (want if isinstance(want, tuple) else (want,))]
+            label = f"Check {self.name}, case {i + 1} ({_describe(case)})"
+            if len(got) != len(want):
+                return f"{label}: {len(got)} results came back, expected {len(want)}. {self.hint}".strip()
+            for part, (g, w) in enumerate(zip(got, want)):
+                problem = self._compare(g, w, label if len(want) == 1 else f"{label}, result {part + 1}", case)
+                if problem:
+                    return f"{problem} {self.hint}".strip()
+        return ""
+
+    def _compare(self, got: torch.Tensor, want: torch.Tensor, label: str, case: tuple) -> str:
+        got, want = got.cpu(), want.cpu()
+        if self.rtol is not None:  # counted or derived numbers
+            if got.shape != want.shape or not torch.allclose(got.double(), want, rtol=self.rtol, atol=0):
+                return f"{label}: got {_short(got)}, expected {_short(want)}."
+            return ""
+        try:
+            depth = self.depth(*case) if callable(self.depth) else self.depth
+            checking.agree(got, want, depth=depth, name=label)
+        except AssertionError as error:
+            return str(error)
+        return ""
+
+    def _recorded(self) -> Callable:
+        """The answer, with the kernel's launches noted on the way."""
+        from triton.runtime.interpreter import InterpretedFunction
+        from triton.runtime.jit import JITFunction
+
+        names = self.answer.__globals__
+        kernel = names.get(self.kernel)
+        if not isinstance(kernel, (JITFunction, InterpretedFunction)):
+            raise AssertionError(f"{self.kernel} must be a function decorated with @triton.jit, "
+                                 f"not {'missing' if kernel is None else type(kernel).__name__}.")
+
+        def answer(*args):
+            names[self.kernel] = _Noted(kernel, answer.launched)
+            try:
+                return self.answer(*args)
+            finally:
+                names[self.kernel] = kernel
+
+        answer.launched = []
+        return answer
+
+    def _compile(self, *launches: tuple) -> None:
+        if not launches:
+            raise AssertionError(f"{self.kernel} was never launched.")
+        kernel, args, meta = launches[0]
+        for made in aot.compile_launch(aot.source_of(kernel), self.kernel, args, meta, COMPILE_FOR):
+            if made.error:
+                raise AssertionError(f"{self.kernel} runs here but does not compile for sm_{made.cc}: {made.error}")
+            if not made.fits:
+                raise AssertionError(f"{self.kernel} needs {made.shared // 1024} KiB of shared memory, more than sm_{made.cc} has.")
+
+
+class _Noted:
+    """A kernel that notes what it is launched with."""
+
+    def __init__(self, kernel: Any, launched: list) -> None:
+        self.kernel, self.launched = kernel, launched
+
+    def __getitem__(self, grid):
+        def launch(*args, **meta):
+            self.launched.append((self.kernel, args, meta))
+            return self.kernel[grid](*args, **meta)
+        return launch
+
+
+declared: list[Check] | None = None  # a list while the grader reads the checks in its own process
+
+
+def check(name: str, answer: Callable, *, cases: Callable[[Rand], list[tuple]], reference: Callable, hint: str = "",
+          kernel: str = "", depth: int | Callable = 1, rtol: float | None = None) -> None:
+    """Run an answer on fresh random inputs and compare it with a float64 reference.
+
+    name: such as "1.3"; answer(*case) → number, array, tensor or a tuple of them
+    cases(rand) → a list of argument tuples, drawn from `rand` (see `Rand`)
+    reference(*case) → the same structure, on float64 tensors; hint: a sentence added to a failure
+    kernel: name of a @triton.jit function that `answer` launches: it must also compile for a T4 and an H100
+    depth: terms a result is summed from; rtol: for counted numbers, compared to this relative tolerance
+    Prints one line if all is right; raises AssertionError with one sentence if not.
+    """
+    this = Check(name, answer, cases, reference, hint, kernel, depth, rtol)
+    if declared is not None:
+        declared.append(this)
+        return
+    seed = int(os.environ.get("COURSE_SEED", "0"))
+    collected = this.collect(seed)
+    folder = os.environ.get("COURSE_ANSWERS")
+    if folder:
+        store(Path(folder), name, collected)
+        return
+    problem = this.judge(seed, collected)
+    if problem:
+        if problem.startswith("Exercise "):  # the stub's own sentence
+            raise NotImplementedError(problem)
+        raise AssertionError(problem)
+    print(f"Check {name} passed.")
+
+
+def store(folder: Path, name: str, collected: dict[str, Any]) -> None:
+    """Write what a check collected as JSON and one .npy an array (no pickle), for another process to read."""
+    index = {"name": name, "problem": collected["problem"], "cases": []}
+    for i, case in enumerate(collected["values"]):
+        row = []
+        for j, part in enumerate(case):
+            dtype = str(part.dtype).removeprefix("torch.")
+            wide = part.detach().cpu()
+            array = wide.float().numpy() if wide.dtype in (torch.bfloat16,) else wide.numpy()
+            np.save(folder / f"{name}-{i}-{j}.npy", array, allow_pickle=False)
+            row.append(dtype)
+        index["cases"].append(row)
+    (folder / f"{name}.json").write_text(json.dumps(index))
+
+
+def load(folder: Path, name: str) -> dict[str, Any]:
+    """Read what `store` wrote; OSError or ValueError if it is missing or broken."""
+    index = json.loads((folder / f"{name}.json").read_text())
+    values = [[torch.from_numpy(np.load(folder / f"{name}-{i}-{j}.npy", allow_pickle=False)).to(getattr(torch, dtype))
+               for j, dtype in enumerate(row)] for i, row in enumerate(index["cases"])]
+    return {"values": values, "problem": str(index["problem"])}
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(np.asarray(value, dtype=None if isinstance(value, np.ndarray) else np.float64))
+    except (TypeError, ValueError):
+        raise AssertionError(f"the answer is {type(value).__name__}; expected a number, an array or a tensor.") from None
+
+
+def _describe(case: tuple) -> str:
+    return ", ".join(f"{'×'.join(map(str, a.shape)) or 'scalar'} {str(a.dtype).removeprefix('torch.')}"
+                     if isinstance(a, (torch.Tensor, np.ndarray)) else str(a).removeprefix("torch.") for a in case)
+
+
+def _short(x: torch.Tensor) -> str:
+    values = x.flatten().tolist()[:4]
+    text = ", ".join(f"{v:.6g}" for v in values)
+    return text if x.ndim == 0 else f"[{text}{', …' if x.numel() > 4 else ''}]"
+
+
+def _sentence(error: BaseException) -> str:
+    """A compiler's or the interpreter's error, down to the line that says what is wrong."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
