@@ -30,18 +30,20 @@ def tolerance(dtype: torch.dtype, reference: torch.Tensor, depth: int = 1,
               scale: float | None = None, inner: torch.dtype | None = None) -> tuple[float, float]:
     """(rtol, atol) for a result of `dtype` that was summed in fp32 from `depth` terms.
 
-    rtol is one unit in the last place of the output. atol grows with the reference's own spread
-    (the root mean square of its finite values, or `scale`) times fp32's rounding times the square
-    root of the depth; `inner` is a dtype to which intermediate results are rounded (attention's P).
+    rtol is one unit in the last place of the output, plus fp32's rounding times the square root of
+    the depth (errors of a long chain add up like a random walk). atol is four times the latter in
+    units of the reference's own spread: the root mean square of its finite values, or `scale`.
+    `inner` is a dtype to which intermediate results are rounded (attention's P).
     """
     if dtype not in _RTOL:
         return 0.0, 0.0  # integers are exact
     finite = reference[torch.isfinite(reference)]
     spread = scale if scale is not None else (finite.square().mean().sqrt().item() if finite.numel() else 0.0)
-    atol = 4 * 2**-23 * math.sqrt(max(depth, 1)) * spread + _TINY[dtype]
+    walk = 2**-23 * math.sqrt(max(depth, 1))
+    atol = 4 * walk * spread + _TINY[dtype]
     if inner is not None:
         atol += 2 * _RTOL[inner] * spread
-    return _RTOL[dtype], atol
+    return _RTOL[dtype] + walk, atol
 
 
 def agree(actual: torch.Tensor, reference: torch.Tensor, *, depth: int = 1, scale: float | None = None,
@@ -103,11 +105,14 @@ def _likely_cause(actual: torch.Tensor, reference: torch.Tensor, wrong: torch.Te
         return "no element was written, or every result met a NaN: does the kernel store, and to the right pointer?"
     columns = wrong.reshape(-1, wrong.shape[-1]) if wrong.ndim else wrong.reshape(1, 1)
     bad_columns = columns.any(0).nonzero().flatten()
-    tail = len(bad_columns) and int(bad_columns[0]) > 0 and int(bad_columns[-1]) == columns.shape[1] - 1
-    tail = tail and len(bad_columns) == columns.shape[1] - int(bad_columns[0]) and int(bad_columns[0]) >= columns.shape[1] // 2
+    width, first = columns.shape[1], int(bad_columns[0])
+    tail = width // 2 <= first and 0 < first and len(bad_columns) == width - first
     if nan.any() and not (wrong & ~nan).any():
         where = " at the end of the last axis (the tail)" if tail else ""
-        return f"elements{where} were not written, or were computed from what lies past the end of an input: look at the masks."
+        return (f"elements{where} were not written, or were computed from what lies past the end of an input: "
+                "look at the masks.")
+    if torch.allclose(actual, reference, rtol=1e-2, atol=1e-3 * float(reference.abs().max())):
+        return "nearly right everywhere: is the accumulator fp32, or is something rounded on the way?"
     if tail:
         return "the tail of the last axis: the last, partly filled block is masked wrongly or left out."
     if actual.ndim >= 2 and actual.shape[-1] == actual.shape[-2]:
@@ -131,23 +136,42 @@ def _likely_cause(actual: torch.Tensor, reference: torch.Tensor, wrong: torch.Te
 
 # --- poisoned outputs and guarded buffers -----------------------------------------------------
 
-def _sentinel(dtype: torch.dtype) -> float | int | bool:
-    if dtype.is_floating_point:
-        return math.nan
-    return True if dtype == torch.bool else torch.iinfo(dtype).max
+# Bit patterns of the bands: NaN with a payload, one for inputs and another for outputs, so that a NaN that
+# was read past the end of an input and stored past the end of an output shows too. Integers: near the largest.
+_BITS = {torch.float64: (torch.int64, 0x7FF8_0000_0000_0001), torch.float32: (torch.int32, 0x7FC0_0001),
+         torch.float16: (torch.int16, 0x7E01), torch.bfloat16: (torch.int16, 0x7FC1),
+         torch.float8_e4m3fn: (torch.uint8, 0x7F), torch.float8_e5m2: (torch.uint8, 0x7D)}
 
 
-def _buffer(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
-            where: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+def _bits(dtype: torch.dtype, output: bool) -> tuple[torch.dtype, int]:
+    """(integer dtype of that width, pattern) of a band."""
+    if dtype in _BITS:
+        integer, pattern = _BITS[dtype]
+        return integer, pattern + (output if dtype != torch.float8_e4m3fn else 0x80 * output)
+    return (torch.uint8, 1 + output) if dtype == torch.bool else (dtype, torch.iinfo(dtype).max - output)
+
+
+def _buffer(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, where: torch.device | str,
+            output: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """(flat poisoned buffer, view of it between two bands)."""
     span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride))
-    flat = torch.full((span + 2 * BAND,), _sentinel(dtype), dtype=dtype, device=where)
+    integer, pattern = _bits(dtype, output)
+    flat = torch.full((span + 2 * BAND,), pattern, dtype=integer, device=where).view(dtype)
     return flat, flat.as_strided(tuple(shape), tuple(stride), BAND)
+
+
+def _verify(flat: torch.Tensor, output: bool, name: str) -> None:
+    integer, pattern = _bits(flat.dtype, output)
+    for where, band in (("before the start", flat[:BAND]), ("past the end", flat[-BAND:])):
+        written = int((band.view(integer) != pattern).sum())
+        if written:
+            raise AssertionError(f"{name}: {written} elements {where} of the buffer were written: "
+                                 "the store needs a mask.")
 
 
 def guarded(x: torch.Tensor) -> torch.Tensor:
     """A copy of `x` with the same strides that lies between two bands of NaN (or of the largest integer)."""
-    _, view = _buffer(x.shape, x.stride(), x.dtype, x.device)
+    _, view = _buffer(x.shape, x.stride(), x.dtype, x.device, output=False)
     return view.copy_(x) if x.numel() else view
 
 
@@ -166,17 +190,17 @@ class Guard(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         if func in self._EMPTY and isinstance(out, torch.Tensor):
-            flat, out = _buffer(out.shape, out.stride(), out.dtype, out.device)
+            flat, out = _buffer(out.shape, out.stride(), out.dtype, out.device, output=True)
             self.buffers.append(flat)
         return out
 
     def verify(self, name: str = "output") -> None:
         for flat in self.buffers:
-            for where, band in (("before the start", flat[:BAND]), ("past the end", flat[-BAND:])):
-                clean = band.isnan() if band.dtype.is_floating_point else band == _sentinel(band.dtype)
-                if not bool(clean.all()):
-                    raise AssertionError(f"{name}: {int((~clean).sum())} elements {where} of the buffer were written: "
-                                         "the store needs a mask.")
+            _verify(flat, True, name)
+
+
+def _as_bits(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous().view(_bits(x.dtype, False)[0])
 
 
 def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "result", inplace: bool = False):
@@ -190,13 +214,9 @@ def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "
     guard.verify(name)
     for i, (before, after) in enumerate(zip(args, copies)):
         if isinstance(before, torch.Tensor):
-            if not inplace and not torch.equal(before.nan_to_num(), after.nan_to_num()):
+            if not inplace and not torch.equal(_as_bits(before), _as_bits(after)):
                 raise AssertionError(f"{name}: argument {i} was changed: inputs must be left as they are.")
-            base = after._base if after._base is not None else after
-            bands = torch.cat((base[:BAND], base[-BAND:]))
-            clean = bands.isnan() if bands.dtype.is_floating_point else bands == _sentinel(bands.dtype)
-            if not bool(clean.all()):
-                raise AssertionError(f"{name}: elements around argument {i} were written: a store needs a mask.")
+            _verify(after._base, False, f"{name}, argument {i}")
     return result
 
 
@@ -233,7 +253,7 @@ def _rand(dtype: torch.dtype, seed: int, fill: str) -> Callable[..., torch.Tenso
         if fill == "zeros":
             x = x * 0
         elif fill == "large":  # as large as a sum of a few such numbers can be without overflow
-            x = x.clamp(-3, 3) * torch.finfo(dtype).max / 16
+            x = x.clamp(-3, 3) * (torch.finfo(dtype).max / 16)
         elif fill == "-inf":
             x = x.masked_fill(torch.rand(*size, generator=generator) < 0.3, -math.inf)
             if x.ndim > 1 and x.shape[0] > 1:
@@ -245,7 +265,7 @@ def _rand(dtype: torch.dtype, seed: int, fill: str) -> Callable[..., torch.Tenso
 
 def _strided(x: torch.Tensor) -> torch.Tensor:
     """The same values with a gap after every element of the last axis."""
-    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), _sentinel(x.dtype), dtype=x.dtype, device=x.device)
+    wide = torch.full((*x.shape[:-1], 2 * x.shape[-1]), math.nan if x.is_floating_point() else 0).to(x)
     view = wide[..., ::2]
     return view.copy_(x)
 

@@ -50,7 +50,8 @@ ON_GPU = HAS_CUDA and not INTERPRET
 DEVICE = "cuda" if ON_GPU else "cpu"
 CC = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1] if ON_GPU else 0
 DTYPE = torch.bfloat16 if CC >= 80 else torch.float16
-NAME = torch.cuda.get_device_name(0) if ON_GPU else f"CPU ({os.cpu_count()} cores, {platform.machine()})"
+CPU_NAME = f"CPU, {os.cpu_count()} cores, {platform.machine()}"
+NAME = torch.cuda.get_device_name(0) if ON_GPU else CPU_NAME
 VERSIONS = {name: _version(name) for name in ("torch", "triton", "numpy")}
 
 

@@ -8,6 +8,7 @@ inputs from the same seed, computes the reference there and compares.
 
 import dataclasses
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from utils import aot, check as checking, device
+from utils import aot, device
+from utils import check as checking
 
 COMPILE_FOR = (75, 90)  # a T4 and an H100 or H200
 
@@ -48,17 +50,23 @@ class Check:
     kernel: str = ""
     depth: int | Callable = 1
     rtol: float | None = None
+    dtype: torch.dtype | None = None
 
-    def collect(self, seed: int) -> dict[str, Any]:
-        """Run the answer on every case: {"values": [[tensor, …] a case], "problem": sentence or ""}."""
+    def collect(self, seed: int, compiling: bool = True) -> dict[str, Any]:
+        """Run the answer on every case: {"values": [[tensor, …] a case], "problem": sentence or ""}.
+
+        compiling: whether a kernel is compiled here, too (the grader does that itself)
+        """
         values: list[list[torch.Tensor]] = []
         try:
             answer = self._recorded() if self.kernel else self.answer
             for case in self.cases(Rand(seed)):
                 result = checking.call(answer, case, name=self.name)
                 values.append([_as_tensor(part) for part in (result if isinstance(result, tuple) else (result,))])
-            if self.kernel:
+            if self.kernel and compiling:
                 self._compile(*answer.launched)
+            elif self.kernel and not answer.launched:
+                raise AssertionError(f"{self.kernel} was never launched.")
         except Exception as error:
             unsolved = re.search(r"Exercise \d+\.\d+: [^\n]*", _sentence(error))
             if unsolved:  # the stub's own sentence, from Python or from inside a kernel
@@ -75,7 +83,8 @@ class Check:
         if len(collected["values"]) != len(cases):
             return f"Check {self.name}: {len(collected['values'])} of {len(cases)} cases were answered."
         for i, (case, got) in enumerate(zip(cases, collected["values"])):
-            want = self.reference(*(a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in case))
+            wide = (a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in case)
+            want = self.reference(*wide)
             want = [torch.as_tensor(w, dtype=torch.float64) for w in (want if isinstance(want, tuple) else (want,))]
             label = f"Check {self.name}, case {i + 1} ({_describe(case)})"
             if len(got) != len(want):
@@ -92,12 +101,41 @@ class Check:
             if got.shape != want.shape or not torch.allclose(got.double(), want, rtol=self.rtol, atol=0):
                 return f"{label}: got {_short(got)}, expected {_short(want)}."
             return ""
+        problem = self._coarse(got.dtype, case)
+        if problem:
+            return f"{label}: {problem}"
         try:
             depth = self.depth(*case) if callable(self.depth) else self.depth
             checking.agree(got, want, depth=depth, name=label)
         except AssertionError as error:
             return str(error)
         return ""
+
+    def _coarse(self, dtype: torch.dtype, case: tuple) -> str:
+        """A sentence if a result has so coarse a dtype that its own tolerance would let errors pass."""
+        if not dtype.is_floating_point:
+            return "" if not dtype.is_complex else f"the result is {dtype}, expected real numbers."
+        inputs = [torch.as_tensor(a).dtype for a in case if isinstance(a, (torch.Tensor, np.ndarray))]
+        floats = [self.dtype] if self.dtype else [torch.float32, *(d for d in inputs if d.is_floating_point)]
+        coarsest = max(floats, key=lambda d: torch.finfo(d).eps)
+        if not self.kernel and torch.finfo(dtype).eps > torch.finfo(coarsest).eps:
+            return f"the result is {dtype}, coarser than {coarsest}: compute and return it in that precision."
+        return ""
+
+    def launch(self, seed: int, names: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """(args, meta) of the check's first launch of its kernel, found without running any kernel.
+
+        names: constants of the answer that the check may use
+        """
+        launched: list = []
+        before = self.answer.__globals__.copy()
+        self.answer.__globals__.update(names, **{self.kernel: _Noted(None, launched)})
+        try:
+            checking.call(self.answer, self.cases(Rand(seed))[0], name=self.name)
+        finally:
+            self.answer.__globals__.clear()
+            self.answer.__globals__.update(before)
+        return launched[0][1:]
 
     def _recorded(self) -> Callable:
         """The answer, with the kernel's launches noted on the way."""
@@ -124,11 +162,18 @@ class Check:
         if not launches:
             raise AssertionError(f"{self.kernel} was never launched.")
         kernel, args, meta = launches[0]
-        for made in aot.compile_launch(aot.source_of(kernel), self.kernel, args, meta, COMPILE_FOR):
+        problem = self.compile_problem(aot.compile_launch(aot.source_of(kernel), self.kernel, args, meta, COMPILE_FOR))
+        if problem:
+            raise AssertionError(problem)
+
+    def compile_problem(self, rows: list[aot.Compiled]) -> str:
+        """"" if the kernel compiled and fits everywhere, else one sentence."""
+        for made in rows:
             if made.error:
-                raise AssertionError(f"{self.kernel} runs here but does not compile for sm_{made.cc}: {made.error}")
+                return f"{self.kernel} runs here but does not compile for sm_{made.cc}: {made.error}"
             if not made.fits:
-                raise AssertionError(f"{self.kernel} needs {made.shared // 1024} KiB of shared memory, more than sm_{made.cc} has.")
+                return f"{self.kernel} needs {made.shared // 1024} KiB of shared memory, more than sm_{made.cc} has."
+        return ""
 
 
 class _Noted:
@@ -140,7 +185,7 @@ class _Noted:
     def __getitem__(self, grid):
         def launch(*args, **meta):
             self.launched.append((self.kernel, args, meta))
-            return self.kernel[grid](*args, **meta)
+            return self.kernel[grid](*args, **meta) if self.kernel is not None else None
         return launch
 
 
@@ -148,7 +193,8 @@ declared: list[Check] | None = None  # a list while the grader reads the checks 
 
 
 def check(name: str, answer: Callable, *, cases: Callable[[Rand], list[tuple]], reference: Callable, hint: str = "",
-          kernel: str = "", depth: int | Callable = 1, rtol: float | None = None) -> None:
+          kernel: str = "", depth: int | Callable = 1, rtol: float | None = None,
+          dtype: torch.dtype | None = None) -> None:
     """Run an answer on fresh random inputs and compare it with a float64 reference.
 
     name: such as "1.3"; answer(*case) → number, array, tensor or a tuple of them
@@ -156,15 +202,16 @@ def check(name: str, answer: Callable, *, cases: Callable[[Rand], list[tuple]], 
     reference(*case) → the same structure, on float64 tensors; hint: a sentence added to a failure
     kernel: name of a @triton.jit function that `answer` launches: it must also compile for a T4 and an H100
     depth: terms a result is summed from; rtol: for counted numbers, compared to this relative tolerance
+    dtype: the coarsest float dtype a result may have (default: fp32, or that of the coarsest input)
     Prints one line if all is right; raises AssertionError with one sentence if not.
     """
-    this = Check(name, answer, cases, reference, hint, kernel, depth, rtol)
+    this = Check(name, answer, cases, reference, hint, kernel, depth, rtol, dtype)
     if declared is not None:
         declared.append(this)
         return
     seed = int(os.environ.get("COURSE_SEED", "0"))
-    collected = this.collect(seed)
     folder = os.environ.get("COURSE_ANSWERS")
+    collected = this.collect(seed, compiling=not folder)
     if folder:
         store(Path(folder), name, collected)
         return
@@ -184,7 +231,8 @@ def store(folder: Path, name: str, collected: dict[str, Any]) -> None:
         for j, part in enumerate(case):
             dtype = str(part.dtype).removeprefix("torch.")
             wide = part.detach().cpu()
-            array = wide.float().numpy() if wide.dtype in (torch.bfloat16,) else wide.numpy()
+            small = wide.is_floating_point() and wide.dtype not in (torch.float16, torch.float32, torch.float64)
+            array = wide.float().numpy() if small else wide.numpy()  # NumPy knows no bf16 and no fp8
             np.save(folder / f"{name}-{i}-{j}.npy", array, allow_pickle=False)
             row.append(dtype)
         index["cases"].append(row)
@@ -194,9 +242,24 @@ def store(folder: Path, name: str, collected: dict[str, Any]) -> None:
 def load(folder: Path, name: str) -> dict[str, Any]:
     """Read what `store` wrote; OSError or ValueError if it is missing or broken."""
     index = json.loads((folder / f"{name}.json").read_text())
-    values = [[torch.from_numpy(np.load(folder / f"{name}-{i}-{j}.npy", allow_pickle=False)).to(getattr(torch, dtype))
-               for j, dtype in enumerate(row)] for i, row in enumerate(index["cases"])]
+    for path in folder.glob(f"{name}*"):
+        if path.is_symlink() or not path.is_file():
+            raise ValueError(f"{path.name} is not a plain file")
+    values = [[_load(folder / f"{name}-{i}-{j}.npy", dtype) for j, dtype in enumerate(row)]
+              for i, row in enumerate(index["cases"])]
     return {"values": values, "problem": str(index["problem"])}
+
+
+def _load(path: Path, dtype: str) -> torch.Tensor:
+    with path.open("rb") as file:  # a header must not claim more than the file holds
+        np.lib.format.read_magic(file)
+        shape, _, kind = np.lib.format.read_array_header_1_0(file)
+        if file.tell() + math.prod(shape) * kind.itemsize != path.stat().st_size:
+            raise ValueError(f"{path.name} does not hold what its header says")
+    to = getattr(torch, dtype)
+    if not isinstance(to, torch.dtype):
+        raise ValueError(f"{dtype} is not a dtype")
+    return torch.from_numpy(np.load(path, allow_pickle=False)).to(to)
 
 
 def _as_tensor(value: Any) -> torch.Tensor:
@@ -205,7 +268,8 @@ def _as_tensor(value: Any) -> torch.Tensor:
     try:
         return torch.as_tensor(np.asarray(value, dtype=None if isinstance(value, np.ndarray) else np.float64))
     except (TypeError, ValueError):
-        raise AssertionError(f"the answer is {type(value).__name__}; expected a number, an array or a tensor.") from None
+        kind = type(value).__name__
+        raise AssertionError(f"the answer is {kind}; expected a number, an array or a tensor.") from None
 
 
 def _describe(case: tuple) -> str:

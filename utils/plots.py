@@ -4,7 +4,6 @@ Colours are Okabe and Ito's, which colour-blind readers can tell apart, and each
 that a figure reads in grey too. The background is opaque white, readable in a dark notebook.
 """
 
-import contextlib
 import math
 from collections.abc import Iterable, Sequence
 
@@ -20,26 +19,20 @@ GREY = "#666666"
 SIZE = (7.2, 4.3)
 
 
-@contextlib.contextmanager
-def style():
-    """The course's matplotlib settings, for the figures drawn inside the `with`."""
-    settings = {
-        "figure.figsize": SIZE, "figure.dpi": 100, "figure.facecolor": "white", "axes.facecolor": "white",
-        "savefig.facecolor": "white", "text.color": "black", "axes.labelcolor": "black", "axes.edgecolor": "#333333",
-        "xtick.color": "#333333", "ytick.color": "#333333", "axes.grid": True, "grid.color": "#DDDDDD",
-        "grid.linewidth": 0.6, "axes.axisbelow": True, "axes.titlesize": 11, "axes.titlelocation": "left",
-        "font.size": 9.5, "legend.fontsize": 8.5, "legend.frameon": False, "lines.linewidth": 1.6,
-        "axes.spines.top": False, "axes.spines.right": False,
-    }
-    with plt.rc_context(settings):
-        yield
+plt.rcParams.update({
+    "figure.figsize": SIZE, "figure.dpi": 100, "figure.facecolor": "white", "axes.facecolor": "white",
+    "savefig.facecolor": "white", "text.color": "black", "axes.labelcolor": "black", "axes.edgecolor": "#333333",
+    "xtick.color": "#333333", "ytick.color": "#333333", "axes.grid": True, "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6, "axes.axisbelow": True, "axes.titlesize": 11, "axes.titlelocation": "left",
+    "font.size": 9.5, "legend.fontsize": 8.5, "legend.frameon": False, "lines.linewidth": 1.6,
+    "axes.spines.top": False, "axes.spines.right": False,
+})
 
 
 def new(title: str, xlabel: str, ylabel: str, size: tuple[float, float] = SIZE) -> Axes:
     """A new figure with one set of axes; title and labels (with units) are demanded."""
-    with style():
-        figure, ax = plt.subplots(figsize=size, layout="constrained")
-        ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    figure, ax = plt.subplots(figsize=size, layout="constrained")
+    ax.set(title=title, xlabel=xlabel, ylabel=ylabel)
     return ax
 
 
@@ -55,18 +48,17 @@ def roofline(machine: Machine, dtypes: Sequence[str], title: str, roof: str = "c
     ax = new(title, "arithmetic intensity (FLOP per byte)", "TFLOP/s")
     bandwidth = machine.read if roof == "read" else machine.copy
     top = max(machine.peak[d] for d in dtypes)
-    with style():
-        for d in sorted(dtypes, key=machine.peak.get):
-            ridge = machine.peak[d] / bandwidth
-            ax.plot([ridge, x[1]], [machine.peak[d] / 1e12] * 2, color=GREY)
-            ax.text(x[1], machine.peak[d] / 1e12 * 1.08, f"{d}: {_si(machine.peak[d])}FLOP/s", ha="right", color=GREY)
-        ridge = top / bandwidth
-        ax.plot([x[0], ridge], [x[0] * bandwidth / 1e12, top / 1e12], color=GREY)
-        ax.text(x[0] * 1.15, x[0] * 1.15 * bandwidth / 1e12 * 1.45, f"{roof}: {_si(bandwidth)}B/s", color=GREY,
-                rotation=33, rotation_mode="anchor")
-        ax.set(xscale="log", yscale="log", xlim=x, ylim=(x[0] * bandwidth / 1e12 / 2, top / 1e12 * 3))
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter(lambda v, _: f"{v:g}" if v >= 1 else f"1/{1 / v:g}")
+    for d in sorted(dtypes, key=machine.peak.get):
+        ridge = machine.peak[d] / bandwidth
+        ax.plot([ridge, x[1]], [machine.peak[d] / 1e12] * 2, color=GREY)
+        ax.text(x[1], machine.peak[d] / 1e12 * 1.15, f"{d}: {_si(machine.peak[d])}FLOP/s", ha="right", color=GREY)
+    ridge = top / bandwidth
+    ax.plot([x[0], ridge], [x[0] * bandwidth / 1e12, top / 1e12], color=GREY)
+    ax.text(x[0] * 1.15, x[0] * 1.15 * bandwidth / 1e12 * 1.6, f"{roof}: {_si(bandwidth)}B/s", color=GREY,
+            rotation=33, rotation_mode="anchor")
+    ax.set(xscale="log", yscale="log", xlim=x, ylim=(x[0] * bandwidth / 1e12 / 2, top / 1e12 * 3))
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(lambda v, _: f"{v:g}" if v >= 1 else f"1/{1 / v:g}")
     return ax
 
 
@@ -74,30 +66,32 @@ def points(ax: Axes, intensity: Sequence[float], tflops: Sequence[float], label:
            predicted: bool = False, names: Sequence[str] = (), line: bool = False) -> None:
     """Add points to a roofline or sweep: filled when measured, hollow when predicted."""
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-    with style():
-        ax.plot(intensity, tflops, marker=marker, color=colour, label=label, markersize=6.5 if predicted else 5,
-                linestyle="-" if line else "none", markerfacecolor="none" if predicted else colour, markeredgewidth=1.2)
-        for x, y, name in zip(intensity, tflops, names):
-            ax.annotate(name, (x, y), textcoords="offset points", xytext=(5, -9), fontsize=7.5, color=colour)
+    ax.plot(intensity, tflops, marker=marker, color=colour, label=label, markersize=6.5 if predicted else 5,
+            linestyle="-" if line else "none", markerfacecolor="none" if predicted else colour, markeredgewidth=1.2)
+    taken: dict[int, int] = {}
+    for x, y, name in sorted(zip(intensity, tflops, names), key=lambda p: -p[1]):
+        column = round(math.log2(x))  # names of points above each other go below each other
+        taken[column] = taken.get(column, -1) + 1
+        ax.annotate(name, (x, y), textcoords="offset points", xytext=(7, -3 - 9 * taken[column]), fontsize=7.5,
+                    color=colour)
 
 
-def sweep(table: pd.DataFrame, x: Sequence[float] | pd.Series, value: str, title: str, xlabel: str, ylabel: str,
+def sweep(table: pd.DataFrame, x: Sequence[float], y: Sequence[float], title: str, xlabel: str, ylabel: str,
           roof: float | None = None, roof_label: str = "", logy: bool = False) -> Axes:
-    """One line an implementation over `x` (as long as the table), log₂ x; an optional dashed roof."""
+    """One line an implementation of `table`, y over x (one value a row), log₂ x; an optional dashed roof."""
     ax = new(title, xlabel, ylabel)
-    table = table.assign(_x=list(x))
+    table = table.assign(_x=list(x), _y=list(y))
     for i, (name, part) in enumerate(table.groupby("implementation", sort=False)):
-        points(ax, part["_x"], part[value], name, i, line=True)
-    with style():
-        if roof is not None:
-            ax.axhline(roof, color=GREY, linestyle="--", linewidth=1.2)
-            ax.text(ax.get_xlim()[0], roof, f" {roof_label}", color=GREY, va="bottom", fontsize=8.5)
-        ax.set_xscale("log", base=2)
-        if logy:
-            ax.set_yscale("log")
-        else:
-            ax.set_ylim(bottom=0)
-        ax.legend()
+        points(ax, part["_x"], part["_y"], name, i, line=True)
+    ax.set_xscale("log", base=2)
+    if logy:
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(bottom=0)
+    if roof is not None:
+        ax.axhline(roof, color=GREY, linestyle="--", linewidth=1.2)
+        ax.text(0.01, roof, roof_label, color=GREY, va="bottom", fontsize=8.5, transform=ax.get_yaxis_transform())
+    ax.legend()
     return ax
 
 
@@ -105,37 +99,40 @@ def bars(labels: Sequence[str], values: Sequence[float], title: str, xlabel: str
          log: bool = False) -> Axes:
     """Horizontal bars, the first label on top, each with its value (or its note) at the end."""
     ax = new(title, xlabel, "", (7.2, 0.42 * len(labels) + 1.1))
-    with style():
-        rows = range(len(labels))
-        ax.barh(list(rows), values, color=[COLOURS[i % len(COLOURS)] for i in rows], height=0.62)
-        ax.set_yticks(list(rows), labels)
-        ax.invert_yaxis()
-        ax.grid(axis="y", visible=False)
-        if log:
-            ax.set_xscale("log")
-        for i, value in enumerate(values):
-            ax.text(value, i, "  " + (notes[i] if notes else f"{value:.3g}"), va="center", fontsize=8.5)
-        ax.set_xlim(right=max(values) * (8 if log else 1.22))
+    rows = range(len(labels))
+    ax.barh(list(rows), values, color=[COLOURS[i % len(COLOURS)] for i in rows], height=0.62)
+    ax.set_yticks(list(rows), labels)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    if log:
+        ax.set_xscale("log")
+    for i, value in enumerate(values):
+        ax.text(value, i, "  " + (notes[i] if notes else f"{value:.3g}"), va="center", fontsize=8.5)
+    ax.set_xlim(right=max(values) * (8 if log else 1.22))
     return ax
 
 
 def stack(boxes: Iterable[tuple[str, str]], title: str, note: str = "") -> Axes:
     """Boxes on top of each other, a name and a line of text each: software stacks, memory hierarchies."""
     boxes = list(boxes)
-    with style():
-        figure, ax = plt.subplots(figsize=(7.2, 0.52 * len(boxes) + 0.7), layout="constrained")
-        ax.set_title(title)
-        for i, (name, text) in enumerate(boxes):
-            y = len(boxes) - i
-            ax.add_patch(plt.Rectangle((0, y - 0.42), 1, 0.84, facecolor=COLOURS[i % len(COLOURS)], alpha=0.16,
-                                       edgecolor=COLOURS[i % len(COLOURS)]))
-            ax.text(0.02, y, name, va="center", fontweight="bold")
-            ax.text(0.30, y, text, va="center", fontsize=8.8)
-        ax.set(xlim=(-0.01, 1.01), ylim=(0.4, len(boxes) + 0.6))
-        ax.axis("off")
-        if note:
-            ax.text(0, 0.42, note, color=GREY, fontsize=8)
+    figure, ax = plt.subplots(figsize=(7.2, 0.52 * len(boxes) + 0.7), layout="constrained")
+    ax.set_title(title)
+    for i, (name, text) in enumerate(boxes):
+        y = len(boxes) - i
+        ax.add_patch(plt.Rectangle((0, y - 0.42), 1, 0.84, facecolor=COLOURS[i % len(COLOURS)], alpha=0.16,
+                                   edgecolor=COLOURS[i % len(COLOURS)]))
+        ax.text(0.02, y, name, va="center", fontweight="bold")
+        ax.text(0.30, y, text, va="center", fontsize=8.8)
+    ax.set(xlim=(-0.01, 1.01), ylim=(0.4, len(boxes) + 0.6))
+    ax.axis("off")
+    if note:
+        ax.text(0, 0.42, note, color=GREY, fontsize=8)
     return ax
+
+
+def show() -> None:
+    """Draw the figures made so far."""
+    plt.show()
 
 
 def _si(value: float) -> str:

@@ -32,6 +32,7 @@ def slug(gpu: str) -> str:
 
 def _write(lesson: str, operator: str, rows: pd.DataFrame) -> None:
     path = RECORDED / f"{slug(device.NAME)}.csv"
+    RECORDED.mkdir(exist_ok=True)
     old = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
     old = old[~((old.lesson == lesson) & (old.operator == operator))]
     rows = rows.assign(lesson=lesson, operator=operator, gpu=device.NAME, torch=torch_version(),

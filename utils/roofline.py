@@ -6,9 +6,9 @@ multicore architectures", CACM 52(4), 2009. Attainable FLOP/s = min(peak, intens
 
 import dataclasses
 import datetime
-import functools
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -94,13 +94,29 @@ class Machine:
         copy: the faster of torch's copy and the course's; read: the course's read-only sum;
         peak: the best matrix product over several sizes and, for fp32, the course's chain of FMAs.
         """
+        if not device.ON_GPU:
+            return Machine.measured_cpu()
         key = f"{device.NAME} | {_driver()} | torch {torch.__version__}"
-        known = json.loads(CACHE.read_text()) if CACHE.exists() else {}
-        if refresh or key not in known:
-            known[key] = dataclasses.asdict(_measure())
-            CACHE.parent.mkdir(exist_ok=True)
-            CACHE.write_text(json.dumps(known, indent=1))
-        return Machine(**known[key])
+        return _kept(key, _measure_gpu, refresh)
+
+    @staticmethod
+    def measured_cpu(refresh: bool = False) -> "Machine":
+        """The CPU's roofs in fp32 (torch's copy, sum and matrix product); on a shared machine they wander by half."""
+        return _kept(f"{device.CPU_NAME} | torch {torch.__version__}", _measure_cpu, refresh)
+
+
+def _kept(key: str, measure: Callable[[], Machine], refresh: bool) -> Machine:
+    """A measured machine, from the ignored file if it is there (a broken file is measured again)."""
+    try:
+        known = json.loads(CACHE.read_text())
+        if not refresh:
+            return Machine(**known[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        known = {}
+    known[key] = dataclasses.asdict(measure())
+    CACHE.parent.mkdir(exist_ok=True)
+    CACHE.write_text(json.dumps(known, indent=1))
+    return Machine(**known[key])
 
 
 # GB/s and dense TFLOP/s (TOP/s for int8) from the vendor's datasheets, SXM parts where there are several.
@@ -131,60 +147,60 @@ def _driver() -> str:
         return "driver unknown"
 
 
-def _gemm_operands(n: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    a, b = torch.randn(n, n, device=device.DEVICE), torch.randn(n, n, device=device.DEVICE)
-    if dtype == torch.int8:
-        return (30 * a).to(dtype), (30 * b).to(dtype).t()  # K-major, as int8 and fp8 products want it
-    return a.to(dtype), (b.to(dtype).t() if dtype == torch.float8_e4m3fn else b.to(dtype))
-
-
 def _scaled_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     one = torch.ones((), device=a.device)
     return torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
-def gemm_peaks() -> dict[str, float]:
-    """FLOP/s of the best square matrix product of the vendor's library, by kind of arithmetic."""
+def _gemm_operands(n: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
+    if dtype == torch.int8:
+        return (30 * a).to(dtype), (30 * b).to(dtype).t()  # K-major, as int8 and fp8 products want it
+    return a.to(dtype), (b.to(dtype).t() if dtype == torch.float8_e4m3fn else b.to(dtype))
+
+
+def _gemm_peaks() -> dict[str, float]:
+    """FLOP/s of the vendor library's best square matrix product, by kind of arithmetic that the GPU has."""
     from utils import bench
 
-    kinds = {"fp32": (torch.float32, torch.mm)}
-    if device.ON_GPU:
-        kinds["fp16"] = (torch.float16, torch.mm)
-        if device.CC >= 80:
-            kinds |= {"tf32": (torch.float32, torch.mm), "bf16": (torch.bfloat16, torch.mm)}
-        if device.CC >= 75:
-            kinds["int8"] = (torch.int8, torch._int_mm)
-        if device.CC >= 89:
-            kinds["fp8"] = (torch.float8_e4m3fn, _scaled_mm)
-    peaks = {}
-    for kind, (dtype, product) in kinds.items():
-        before = torch.get_float32_matmul_precision()
+    kinds = {  # lowest compute capability, dtype, product, sizes
+        "fp32": (0, torch.float32, torch.mm, (4096,)), "fp16": (75, torch.float16, torch.mm, (2048, 4096, 8192)),
+        "int8": (75, torch.int8, torch._int_mm, (4096, 8192)), "tf32": (80, torch.float32, torch.mm, (4096, 8192)),
+        "bf16": (80, torch.bfloat16, torch.mm, (2048, 4096, 8192)),
+        "fp8": (89, torch.float8_e4m3fn, _scaled_mm, (4096, 8192)),
+    }
+    peaks, before = {}, torch.get_float32_matmul_precision()
+    for kind, (cc, dtype, product, sizes) in kinds.items():
+        if device.CC < cc:
+            continue
         torch.set_float32_matmul_precision("high" if kind == "tf32" else "highest")
-        for n in device.pick(gpu=(2048, 4096, 8192) if kind != "fp32" else (4096,), cpu=(512, 1024)):
-            us = bench.time(product, *_gemm_operands(n, dtype)).us
-            peaks[kind] = max(peaks.get(kind, 0.0), 2 * n**3 / us * 1e6)
-        torch.set_float32_matmul_precision(before)
+        peaks[kind] = max(2 * n**3 / bench.time(product, *_gemm_operands(n, dtype)).us * 1e6 for n in sizes)
+    torch.set_float32_matmul_precision(before)
     return peaks
 
 
-def _measure() -> Machine:
+def _measure_gpu() -> Machine:
+    from utils import bench
+    from utils.ops import roofline as ops
+
+    n = min(2**31, device.free_bytes() // 16)
+    x = torch.randn(n, device="cuda", dtype=device.DTYPE)
+    read = 2 * n / bench.time(ops.read_sum, x).us * 1e6
+    half, y = x[: n // 2], torch.empty_like(x[: n // 2])
+    copies = bench.time_many({"torch": lambda x, y: y.copy_(x), "course": lambda x, y: ops.copy(x, out=y)}, (half, y))
+    copy = max(2 * n / t.us * 1e6 for t in copies.values())  # half the elements, read and written
+    peak, z = _gemm_peaks(), torch.randn(2**26, device="cuda")
+    chain = bench.time(lambda z: ops.fma_chain(z, 1024, UNROLL=64, BLOCK=2048), z)
+    peak["fp32"] = max(peak["fp32"], 2 * 1024 * z.numel() / chain.us * 1e6)
+    return Machine(device.NAME, copy, max(read, copy), peak, "measured", datetime.date.today().isoformat())
+
+
+def _measure_cpu() -> Machine:
     from utils import bench
 
-    n = device.pick(gpu=min(2**30, device.free_bytes() // 16), cpu=2**24)  # elements of 2 or 4 bytes
-    x = torch.randn(n, device=device.DEVICE).to(device.pick(gpu=device.DTYPE, cpu=torch.float32))
-    y, size = torch.empty_like(x), x.element_size()
-    copies = {"torch": lambda x, y: y.copy_(x)}
-    peak = gemm_peaks()
-    read = 0.0
-    if device.ON_GPU:
-        from utils.ops import roofline as ops
-
-        copies["triton"] = lambda x, y: ops.copy(x, out=y)
-        read = n * size / bench.time(ops.read_sum, x).us * 1e6
-        z = x[: 2**26].float()
-        work_flops = 2 * 1024 * z.numel()
-        peak["fp32"] = max(peak["fp32"], work_flops / bench.time(functools.partial(ops.fma_chain, k=1024), z).us * 1e6)
-    else:
-        read = n * size / bench.time(torch.sum, x).us * 1e6
-    copy = max(2 * n * size / t.us * 1e6 for t in bench.time_many(copies, (x, y)).values())
-    return Machine(device.NAME, copy, max(read, copy), peak, "measured", datetime.date.today().isoformat())
+    x = torch.randn(2**24)
+    y, a = torch.empty_like(x), torch.randn(1024, 1024)
+    copy = 2 * x.nbytes / bench.time_cpu(lambda: y.copy_(x)).us * 1e6
+    read = x.nbytes / bench.time_cpu(torch.sum, x).us * 1e6
+    peak = 2 * 1024**3 / bench.time_cpu(torch.mm, a, a).us * 1e6
+    return Machine(device.CPU_NAME, copy, max(read, copy), {"fp32": peak}, "measured", datetime.date.today().isoformat())

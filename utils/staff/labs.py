@@ -1,5 +1,7 @@
 """Labs from solutions: the answers are taken out, stubs that name the exercise put in their place."""
 
+import re
+
 import nbformat
 from nbgrader.preprocessors import ClearSolutions
 
@@ -22,6 +24,22 @@ class Blank(ClearSolutions):
         cell, resources = super().preprocess_cell(cell, resources, cell_index)
         cell.metadata.pop("course", None)
         return cell, resources
+
+
+ANSWER = re.compile(r"# EXERCISE (\d+\.\d+)\s*$", re.M)
+CHECK = re.compile(r"# CHECK (\d+\.\d+[a-z]?) \((\d+) points?\)")
+
+
+def mark(solution: nbformat.NotebookNode) -> None:
+    """Write nbgrader's metadata (schema version 3) from the first lines of answer and check cells, in place."""
+    for cell in solution.cells:
+        answer, check = ANSWER.match(cell.source), CHECK.match(cell.source)
+        if cell.cell_type != "code" or not (answer or check):
+            continue
+        number = (answer or check)[1].replace(".", "-")
+        cell.metadata["nbgrader"] = {
+            "schema_version": 3, "task": False, "grade": bool(check), "solution": bool(answer), "locked": bool(check),
+            "grade_id": f"{'exercise' if answer else 'check'}-{number}", **({"points": int(check[2])} if check else {})}
 
 
 def lab_of(solution: nbformat.NotebookNode) -> nbformat.NotebookNode:

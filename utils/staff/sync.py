@@ -44,6 +44,8 @@ def sync() -> int:
         for path in sorted(folder.glob("*.ipynb")):
             book = read(path)
             links.relink(book, f"{'labs' if folder == SOLUTIONS else folder.name}/{path.name}")
+            if folder == SOLUTIONS:
+                labs.mark(book)
             put(path, canonical.canonical(book, outputs))
     for path in sorted(SOLUTIONS.glob("*.ipynb")):
         put(LABS / path.name, canonical.canonical(labs.lab_of(read(path)), outputs=False))
