@@ -57,27 +57,32 @@ def _check(dtype: torch.dtype, **sizes: int) -> int:
 
 def copy(n: int, dtype: torch.dtype) -> Work:
     """y = x over n elements: one read and one write."""
-    return Work(0, 2 * n * _check(dtype, n=n), PEAK_OF[dtype])
+    item = _check(dtype, n=n)
+    return Work(0, 2 * n * item, PEAK_OF[dtype])
 
 
 def add(n: int, dtype: torch.dtype) -> Work:
     """z = x + y over n elements: two reads, one write, one FLOP an element."""
-    return Work(n, 3 * n * _check(dtype, n=n), "fp32")
+    item = _check(dtype, n=n)
+    return Work(n, 3 * n * item, "fp32")
 
 
 def axpy(n: int, dtype: torch.dtype) -> Work:
     """y = a·x + y over n elements: two reads, one write, two FLOPs an element."""
-    return Work(2 * n, 3 * n * _check(dtype, n=n), "fp32")
+    item = _check(dtype, n=n)
+    return Work(2 * n, 3 * n * item, "fp32")
 
 
 def fma_chain(n: int, k: int, dtype: torch.dtype) -> Work:
     """k multiply-adds on each of n elements, read once and written once: 2·k FLOPs an element."""
-    return Work(2 * k * n, 2 * n * _check(dtype, n=n, k=k), "fp32")
+    item = _check(dtype, n=n, k=k)
+    return Work(2 * k * n, 2 * n * item, "fp32")
 
 
 def elementwise(n: int, dtype: torch.dtype, inputs: int = 1, flops: int = 1) -> Work:
     """Any element-wise operator with `inputs` inputs, one output and `flops` FLOPs an element."""
-    return Work(flops * n, (inputs + 1) * n * _check(dtype, n=n, inputs=inputs, flops=flops), "fp32")
+    item = _check(dtype, n=n, inputs=inputs, flops=flops)
+    return Work(flops * n, (inputs + 1) * n * item, "fp32")
 
 
 def silu(n: int, dtype: torch.dtype) -> Work:
@@ -87,23 +92,26 @@ def silu(n: int, dtype: torch.dtype) -> Work:
 
 def transpose(rows: int, cols: int, dtype: torch.dtype) -> Work:
     """[rows, cols] → [cols, rows]: a copy in another order."""
-    return Work(0, 2 * rows * cols * _check(dtype, rows=rows, cols=cols), PEAK_OF[dtype])
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(0, 2 * rows * cols * item, PEAK_OF[dtype])
 
 
 def embedding(tokens: int, dim: int, dtype: torch.dtype, index_bytes: int = 8) -> Work:
     """Gather `tokens` rows of `dim` elements: rows read and written, the ids read (distinct rows assumed)."""
-    item = _check(dtype, tokens=tokens, dim=dim)
+    item = _check(dtype, tokens=tokens, dim=dim, index_bytes=index_bytes)
     return Work(0, 2 * tokens * dim * item + tokens * index_bytes, PEAK_OF[dtype])
 
 
 def sum_all(n: int, dtype: torch.dtype) -> Work:
     """The sum of n elements: one read, n − 1 additions, one fp32 result of 4 bytes."""
-    return Work(max(n - 1, 0), n * _check(dtype, n=n) + 4, "fp32", "read")
+    item = _check(dtype, n=n)
+    return Work(max(n - 1, 0), n * item + 4, "fp32", "read")
 
 
 def softmax(rows: int, cols: int, dtype: torch.dtype) -> Work:
     """Softmax over the last axis: max, subtract, exp, sum, divide: five FLOPs an element."""
-    return Work(5 * rows * cols, 2 * rows * cols * _check(dtype, rows=rows, cols=cols), "fp32")
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(5 * rows * cols, 2 * rows * cols * item, "fp32")
 
 
 def rms_norm(rows: int, cols: int, dtype: torch.dtype) -> Work:
@@ -119,6 +127,8 @@ def gemm(m: int, n: int, k: int, dtype: torch.dtype, out: torch.dtype | None = N
     against the inputs (less than a tenth of the bytes) the memory roof is the read-only one.
     """
     item = _check(dtype, m=m, n=n, k=k)
+    if out is not None and not isinstance(out, torch.dtype):
+        raise TypeError(f"out must be a torch dtype such as torch.int32, not {out!r}")
     read, written = (m * k + k * n) * item, m * n * (out or dtype).itemsize
     return Work(2 * m * n * k, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
 
@@ -127,6 +137,9 @@ def tiled_gemm_bytes(m: int, n: int, k: int, block_m: int, block_n: int, dtype: 
     """Bytes that a tiled GEMM without any cache moves: every row of tiles reads all of B again,
     every column of tiles all of A; C is written once. Equals the loads counted in lesson 04."""
     item = _check(dtype, m=m, n=n, k=k, block_m=block_m, block_n=block_n)
+    for name, block in (("block_m", block_m), ("block_n", block_n)):
+        if not block:
+            raise ValueError(f"{name} must be 1 or more, not 0")
     return (-(-n // block_n) * m * k + -(-m // block_m) * k * n + m * n) * item
 
 

@@ -241,10 +241,10 @@ def store(folder: Path, name: str, collected: dict[str, Any]) -> None:
 
 def load(folder: Path, name: str) -> dict[str, Any]:
     """Read what `store` wrote; OSError or ValueError if it is missing or broken."""
-    index = json.loads((folder / f"{name}.json").read_text())
     for path in folder.glob(f"{name}*"):
         if path.is_symlink() or not path.is_file():
             raise ValueError(f"{path.name} is not a plain file")
+    index = json.loads((folder / f"{name}.json").read_text())
     values = [[_load(folder / f"{name}-{i}-{j}.npy", dtype) for j, dtype in enumerate(row)]
               for i, row in enumerate(index["cases"])]
     return {"values": values, "problem": str(index["problem"])}

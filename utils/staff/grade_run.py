@@ -182,12 +182,17 @@ class Grader:
             own = cells[first] if len(cells) > first else None
             for i, name in enumerate(names):
                 ran, ended = [*cells[first + 1 + 2 * i:first + 3 + 2 * i], None, None][:2]
+                result = Result("not-run")
                 if ended and ended["outcome"] == "passed":
                     result = self._judge(exercise.checks[name], Path(job["answers"]))
+                if result.state == "passed":
+                    pass
                 elif broken:
                     result = Result("not-run", f"the setup cell raised {broken['message']}")
-                elif own and own["outcome"] != "passed":
+                elif own and own["outcome"] not in ("passed", "RuntimeError"):
                     result = Result("error", f"the answer cell raised {own['message']}")
+                elif result.message:
+                    pass
                 elif ran and ran["outcome"] not in ("passed", "RuntimeError"):
                     result = Result("error", f"the check cell raised {ran['message']}")
                 elif why or len(cells) < first + 1 + 2 * len(names):
