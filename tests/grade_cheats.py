@@ -27,10 +27,10 @@ def softmax(x):
 '''
 
 # name: (exercise, answer, states, part of the message)
-BREAKS = {
+Kind = tuple[str, str, str, str]
+BREAKS: dict[str, Kind] = {
     "leaves by os._exit": ("1.1", "import os\ndef traffic(n):\n    os._exit(0)", "crashed", "ended before"),
     "leaves by sys.exit": ("1.1", "import sys\ndef traffic(n):\n    sys.exit(0)", "error", "SystemExit"),
-    "exits in the cell": ("1.1", "exit()\n" + RIGHT_COUNT, "crashed error", ""),
     "kills its process": ("1.1", "import os\nos.kill(os.getpid(), 9)", "crashed", "ended before"),
     "kills its parent": ("1.1", "import os\ndef traffic(n):\n    os.kill(os.getppid(), 9)\n    return 2 * n, 13 * n",
                          "crashed failed", ""),
@@ -38,9 +38,11 @@ BREAKS = {
     "stops itself": ("1.1", "import os\nos.kill(os.getpid(), 19)", "timeout", "within"),
     "loops and swallows interrupts": (
         "1.2", "def softmax(x):\n    while True:\n        try:\n            while True: pass\n"
-               "        except BaseException: pass", "timeout", "within"),
+               "        except BaseException: pass",
+        "timeout", "within"),
     "ignores all signals": (
-        "1.2", "import signal, time\nfor s in range(1, 32):\n    if s not in (9, 19): signal.signal(s, signal.SIG_IGN)\n"
+        "1.2", "import signal, time\nfor s in range(1, 32):\n"
+               "    if s not in (9, 19): signal.signal(s, signal.SIG_IGN)\n"
                "time.sleep(1000)", "timeout", "within"),
     "prints for ever": ("1.1", "while True:\n    try:\n        print('spam' * 100)\n    except BaseException: pass",
                         "crashed", "printed more"),
@@ -53,20 +55,23 @@ BREAKS = {
     "recurses without end": ("1.2", "def softmax(x):\n    return softmax(x)", "error", "RecursionError"),
     "waits for input": ("1.1", "input('?')", "error", ""),
     "raises what cannot be shown": (
-        "1.2", "class Mute(Exception):\n    def __str__(self): raise self\ndef softmax(x):\n    raise Mute", "error", ""),
-    "deletes its folder": ("1.1", "import os, shutil\nshutil.rmtree(os.path.abspath('..'))", "failed error not-run", ""),
+        "1.2", "class Mute(Exception):\n    def __str__(self): raise self\ndef softmax(x):\n    raise Mute",
+        "error", "Mute"),
+    "deletes its folder": ("1.1", "import os, shutil\nshutil.rmtree(os.path.abspath('..'))",
+                           "failed error not-run", ""),
     "is not Python": ("1.1", "def traffic(n)\n    return 1", "error", "line 2"),
     "is a shell cell": ("1.1", "%%bash\nrm -rf ~", "refused", "magic"),
     "is very long": ("1.1", "x = 1\n" * 100_000, "refused", "characters"),
 }
 
-CHEATS = {
+CHEATS: dict[str, Kind] = {
     "marker that skips the cell": ("1.1", "# NBVAL_SKIP\ndef traffic(n):\n    return 0, 0", "failed", "expected"),
     "marker that allows errors": ("1.1", "# NBVAL_RAISES_EXCEPTION\nraise SystemError", "error", "SystemError"),
     "check replaced": ("1.1", "lab.check = lambda *a, **k: print('Check 1.1 passed.')", "failed", "could not be read"),
     "judge replaced": ("1.2", "lab.Check.judge = lambda *a: ''\ndef softmax(x):\n    return x * 0", "failed", "wrong"),
     "comparison replaced": (
-        "1.2", "import torch\ntorch.testing.assert_close = lambda *a, **k: None\ntorch.allclose = lambda *a, **k: True\n"
+        "1.2", "import torch\ntorch.testing.assert_close = lambda *a, **k: None\n"
+               "torch.allclose = lambda *a, **k: True\n"
                "from utils import check\ncheck.agree = lambda *a, **k: None\ndef softmax(x):\n    return x * 0",
         "failed", "wrong"),
     "random inputs replaced": (
@@ -96,7 +101,8 @@ CHEATS = {
     "object that equals all": ("1.1", "class Any:\n    def __eq__(self, other): return True\ndef traffic(n):\n"
                                       "    return Any(), Any()", "failed", "expected"),
     "pickle as an answer": (
-        "1.2", STORE.format(body="np.save(folder / f'{name}-0-0.npy', np.array([print], dtype=object), allow_pickle=True); "
+        "1.2", STORE.format(body="np.save(folder / f'{name}-0-0.npy', np.array([print], dtype=object), "
+                                 "allow_pickle=True); "
                                  "(folder / f'{name}.json').write_text(json.dumps("
                                  "{'problem': '', 'cases': [['float32']]}))"), "failed", "could not be read"),
     "pipe as an answer": (
@@ -106,14 +112,16 @@ CHEATS = {
     "nested JSON": ("1.2", STORE.format(body="(folder / f'{name}.json').write_text('[' * 10**5)"), "failed",
                     "could not be read"),
     "header that claims too much": (
-        "1.2", STORE.format(body="(folder / f'{name}.json').write_text(json.dumps({'problem': '', 'cases': [['float32']]})); "
-                                 "a = np.lib.format; f = open(folder / f'{name}-0-0.npy', 'wb'); "
+        "1.2", STORE.format(body="(folder / f'{name}.json').write_text(json.dumps("
+                                 "{'problem': '', 'cases': [['float32']]})); a = np.lib.format; "
+                                 "f = open(folder / f'{name}-0-0.npy', 'wb'); "
                                  "a.write_array_header_1_0(f, {'descr': '<f4', 'fortran_order': False, "
                                  "'shape': (10**12,)}); f.close()"), "failed", "could not be read"),
     "utils replaced on disk": (
         "1.1", "import utils, pathlib\nfor p in pathlib.Path(utils.__file__).parent.rglob('*.py'):\n"
-               "    p.write_text('check = lambda *a, **k: None')\ndef traffic(n):\n    return 0, 0", "failed", "expected"),
-    "answer key from disk": ("1.1", "source = open('KEY').read()\nexec(source)", "error", "KEY"),
+               "    p.write_text('check = lambda *a, **k: None')\ndef traffic(n):\n    return 0, 0",
+        "failed", "expected"),
+    "answer key from disk": ("1.1", "source = open('KEY').read()\nexec(source)", "error", "No such file"),
     "kernel that is an object": (
         "1.3", "class Fake:\n    def __getitem__(self, grid):\n        def run(x, y, out, a, n, BLOCK):\n"
                "            out.copy_(a * x + y)\n        return run\naxpy = Fake()", "failed", "missing"),
@@ -122,7 +130,8 @@ CHEATS = {
                "        return lambda x, y, out, a, n, BLOCK: out.copy_(a * x + y)\naxpy = Fake()", "failed", "wrong"),
     "launcher replaced": (
         "1.3", "from triton.runtime.interpreter import InterpretedFunction\n"
-               "InterpretedFunction.__getitem__ = lambda self, grid: (lambda x, y, o, a, n, BLOCK: o.copy_(a * x + y))\n"
+               "def fake(self, grid): return lambda x, y, o, a, n, BLOCK: o.copy_(a * x + y)\n"
+               "InterpretedFunction.__getitem__ = fake\n"
                + AXPY.replace("a * tl", "2 * tl"), "failed", "wrong"),
     "kernel that calls Python": (
         "1.3", "def helper(x, y, out):\n    out.copy_(x + y)\n" + AXPY + "    helper(x_ptr, y_ptr, out_ptr)\n",
@@ -137,11 +146,12 @@ CHEATS = {
     "kernel decorated twice": ("1.3", "def twice(f): return f\n@twice\n" + AXPY, "failed", "missing"),
 }
 
-WRONG = {
+WRONG: dict[str, Kind] = {
     "bytes of two streams": ("1.1", "def traffic(n):\n    return 2 * n, 8 * n", "failed", "expected"),
     "no largest element": ("1.2", "def softmax(x):\n    e = np.exp(x)\n    return e / e.sum(-1, keepdims=True)",
                            "failed", "Subtract"),
-    "columns for rows": ("1.2", "def softmax(x):\n    e = np.exp(x - x.max(0))\n    return e / e.sum(0)", "failed", "wrong"),
+    "columns for rows": ("1.2", "def softmax(x):\n    e = np.exp(x - x.max(0))\n    return e / e.sum(0)",
+                         "failed", "wrong"),
     "no mask at the store": ("1.3", AXPY.replace(", mask=i < n)\n", ")\n"), "failed error", "mask"),
     "tail dropped": ("1.3", AXPY.replace("mask=i < n)\n", "mask=i < n - 1)\n"), "failed", "wrong"),
     "y left out": ("1.3", AXPY.replace(" + tl.load(y_ptr + i, mask=i < n)", ""), "failed", "wrong"),

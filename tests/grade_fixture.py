@@ -72,7 +72,8 @@ def _answer(source: str) -> nbformat.NotebookNode:
     name = source.split()[2]
     meta = {"grade": False, "solution": True, "locked": False, "task": False, "schema_version": 3,
             "grade_id": f"exercise-{name.replace('.', '-')}"}
-    return v4.new_code_cell(source, id=f"answer-{name[-1]}", metadata={"nbgrader": meta, "course": {"stub": STUBS[name]}})
+    course = {"stub": STUBS[name]}
+    return v4.new_code_cell(source, id=f"answer-{name[-1]}", metadata={"nbgrader": meta, "course": course})
 
 
 def _check(source: str, points: int) -> nbformat.NotebookNode:
@@ -100,9 +101,11 @@ def released(path: Path) -> Path:
     return path
 
 
-def answered(path: Path, answers: dict[str, str] | None = None) -> Path:
-    """A submission: the solution with some answers replaced, each without its first line."""
+def answered(path: Path, answers: dict[str, str] | None = None, only: str = "1.1 1.2 1.3") -> Path:
+    """A submission: the solution of `only` these exercises with some answers replaced (given without first line)."""
     book = solution()
+    gone = {f"# EXERCISE {name}" for name in STUBS if name not in only.split()}
+    book.cells = [cell for cell in book.cells if cell.source.split("\n")[0] not in gone]
     for cell in book.cells:
         name = cell.source.split()[2] if cell.source.startswith("# EXERCISE") else ""
         if name in (answers or {}):

@@ -79,9 +79,13 @@ def compile_launch(source: str, kernel: str, args: Sequence[Any], meta: dict[str
                  "ccs": list(ccs)}, timeout)
 
 
-def compile_operators(module: str, ccs: Sequence[int], timeout: float = 600) -> list[Compiled]:
-    """Compile every operator × configuration of a module's CASES (such as "utils.ops.roofline") from its min_cc up."""
-    return _run({"module": module, "ccs": list(ccs)}, timeout)
+def compile_operators(module: str, ccs: Sequence[int], names: Sequence[str] = (),
+                      timeout: float = 600) -> list[Compiled]:
+    """Compile the operators of a module's CASES (such as "utils.ops.gemm"), all or those named.
+
+    Every configuration for every chip it is offered on, in the dtype that the course uses on that chip.
+    """
+    return _run({"module": module, "ccs": list(ccs), "names": list(names)}, timeout)
 
 
 def source_of(kernel: Any) -> str:
@@ -179,7 +183,7 @@ def _main(answer: str) -> None:
             for config, cc in itertools.product(op.configs, job["ccs"]):
                 usual = torch.bfloat16 if cc >= 80 else torch.float16  # what the course uses on that chip
                 dtype = usual if usual in op.dtypes else op.dtypes[0]
-                if cc >= config.min_cc:
+                if config.offered(cc) and (op.name in job["names"] or not job["names"]):
                     rand = lambda *size: torch.empty(size, dtype=dtype)
                     attempt(op.name, cc, f"{op.name} ({config})",
                             lambda: op.fn(*op.make(op.gate_shape, dtype, rand), **config.kwargs))

@@ -287,5 +287,9 @@ def _sentence(error: BaseException) -> str:
     """A compiler's or the interpreter's error, down to the line that says what is wrong."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    try:
+        text = str(error)
+    except Exception:  # an exception of the answer's own that cannot be shown
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"

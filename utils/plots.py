@@ -130,6 +130,21 @@ def stack(boxes: Iterable[tuple[str, str]], title: str, note: str = "") -> Axes:
     return ax
 
 
+def tiles(levels: Sequence[tuple[str, int, int]], title: str) -> None:
+    """Nested tilings side by side: (name, rows, columns) each; a cell of one is the whole of the next."""
+    figure, axes = plt.subplots(1, len(levels), figsize=(7.2, 2.9), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    for i, (ax, (name, rows, columns)) in enumerate(zip(axes, levels)):
+        for r in range(rows):
+            for c in range(columns):
+                chosen = (r, c) == (1 if rows > 1 else 0, 1 if columns > 1 else 0) and i + 1 < len(levels)
+                ax.add_patch(plt.Rectangle((c / columns, r / rows), 1 / columns, 1 / rows, edgecolor="#333333",
+                                           facecolor=COLOURS[i], alpha=0.75 if chosen else 0.15))
+        ax.set(xlim=(-0.02, 1.02), ylim=(1.02, -0.02))
+        ax.set_title(name, fontsize=8.5)
+        ax.axis("off")
+
+
 def show() -> None:
     """Draw the figures made so far."""
     plt.show()

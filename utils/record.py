@@ -18,6 +18,7 @@ RECORDED = Path(__file__).resolve().parent / "recorded"
 
 COLUMNS = ["lesson", "operator", "implementation", "library", "dtype", "shape", "flops", "bytes", "us", "us_p20",
            "us_p80", "roof", "roof_fraction", "vs_best_library", "gpu", "torch", "triton", "date"]
+TEXT = {name: str for name in ("shape", "gpu", "torch", "triton", "date")}  # never numbers, whatever they look like
 
 
 def recording() -> bool:
@@ -33,7 +34,7 @@ def slug(gpu: str) -> str:
 def _write(lesson: str, operator: str, rows: pd.DataFrame) -> None:
     path = RECORDED / f"{slug(device.NAME)}.csv"
     RECORDED.mkdir(exist_ok=True)
-    old = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+    old = pd.read_csv(path, dtype=TEXT) if path.exists() else pd.DataFrame(columns=COLUMNS)
     old = old[~((old.lesson == lesson) & (old.operator == operator))]
     rows = rows.assign(lesson=lesson, operator=operator, gpu=device.NAME, torch=torch_version(),
                        triton=device.VERSIONS["triton"], date=datetime.date.today().isoformat())
@@ -82,7 +83,7 @@ def load(lesson: str, operator: str, gpu: str = "nvidia-h200") -> pd.DataFrame:
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in RECORDED.glob("*.csv"))) or "none"
         raise ValueError(f"nothing is recorded for the GPU {gpu!r}; recorded are: {known}.")
-    table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=TEXT)
     table = table[(table.lesson == lesson) & (table.operator == operator)]
     if table.empty:
         raise ValueError(f"{path.name} holds no rows of lesson {lesson!r}, operator {operator!r}.")

@@ -108,11 +108,14 @@ class Machine:
 def _kept(key: str, measure: Callable[[], Machine], refresh: bool) -> Machine:
     """A measured machine, from the ignored file if it is there (a broken file is measured again)."""
     try:
-        known = json.loads(CACHE.read_text())
-        if not refresh:
-            return Machine(**known[key])
-    except (OSError, ValueError, KeyError, TypeError):
+        known = dict(json.loads(CACHE.read_text()))
+    except (OSError, ValueError, TypeError):
         known = {}
+    if not refresh and key in known:
+        try:
+            return Machine(**known[key])
+        except TypeError:  # written by another version of the course
+            pass
     known[key] = dataclasses.asdict(measure())
     CACHE.parent.mkdir(exist_ok=True)
     CACHE.write_text(json.dumps(known, indent=1))

@@ -56,16 +56,59 @@ compiling = False  # set by the compile gate, in a process of its own
 class Config:
     """One way to launch an operator: keyword arguments of its wrapper.
 
-    min_cc: the lowest compute capability it is offered on (75, 80, 89, 90 …);
-    why: what an excluded chip lacks, in a few words.
+    min_cc: the lowest compute capability it is offered on (75, 80, 89, 90 …); not_on: later ones it is not
+    offered on; why: what an excluded chip lacks, in a few words.
     """
 
     kwargs: dict[str, Any]
     min_cc: int = 75
     why: str = ""
+    not_on: tuple[int, ...] = ()
+
+    def offered(self, cc: int) -> bool:
+        """Whether it is offered on a chip of this compute capability (0, the interpreter, takes all)."""
+        return cc == 0 or (cc >= self.min_cc and cc not in self.not_on)
 
     def __str__(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in self.kwargs.items()) or "defaults"
+
+
+def compute_capability(x: torch.Tensor) -> int:
+    """90 for an H200's sm_90; 0 for a CPU tensor, which the interpreter takes."""
+    major, minor = torch.cuda.get_device_capability(x.device) if x.is_cuda else (0, 0)
+    return 10 * major + minor
+
+
+def sm_count(x: torch.Tensor) -> int:
+    """Streaming multiprocessors of the tensor's GPU; 4 in the interpreter, so that persistent loops turn."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 4
+
+
+def descriptor_ok(x: torch.Tensor) -> bool:
+    """Whether the copy engine can describe a matrix: last stride 1, rows and address multiples of 16 bytes."""
+    return x.stride(-1) == 1 and x.stride(0) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0
+
+
+def autotune(fn: Callable, args: Sequence, configs: Sequence[Config]) -> Config:
+    """The fastest of the configurations offered on this GPU, by the median of cold-L2 runs of fn(*args, **kwargs).
+
+    Without a GPU nothing can be timed: the first one. Configurations that do not fit the chip are skipped.
+    """
+    import triton
+
+    cc = compute_capability(args[0])
+    if cc == 0:
+        return configs[0]
+    timed = {}
+    for i, config in enumerate(c for c in configs if c.offered(cc)):
+        try:
+            timed[i] = triton.testing.do_bench(lambda c=config: fn(*args, **c.kwargs), warmup=5, rep=25,
+                                               return_mode="median")
+        except triton.runtime.errors.OutOfResources:
+            continue
+    if not timed:
+        raise ValueError("none of the configurations runs on this GPU: offer a smaller one.")
+    return [c for c in configs if c.offered(cc)][min(timed, key=timed.get)]
 
 
 @dataclasses.dataclass(frozen=True)

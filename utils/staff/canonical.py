@@ -28,6 +28,17 @@ def quantised(png: str) -> str:
     return base64.b64encode(out.getvalue()).decode()
 
 
+def merged(outputs: list) -> list:
+    """Neighbouring pieces of one stream put together: how a kernel cut them depends on the weather."""
+    out: list = []
+    for output in outputs:
+        if out and output.output_type == "stream" and out[-1].get("name") == output.name:
+            out[-1].text += output.text
+        else:
+            out.append(output)
+    return out
+
+
 def canonical(book: nbformat.NotebookNode, outputs: bool = True) -> str:
     """The notebook's text: nbformat 4.5, one metadata block, execution counts 1, 2, 3 …, small figures.
 
@@ -47,6 +58,7 @@ def canonical(book: nbformat.NotebookNode, outputs: bool = True) -> str:
             cell.outputs, ran = [], False
         count += ran
         cell.execution_count = count if ran else None
+        cell.outputs = merged(cell.outputs)
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count

@@ -17,8 +17,8 @@ def run(number: str = "") -> int:
     try:
         client.execute()
     except CellExecutionError as error:
-        last = [line for line in str(error).splitlines() if line.strip()][-1]
-        raise Problem(f"{path.name} stopped with {last} (see {target.relative_to(target.parent.parent)}).") from None
+        said = ": ".join([error.ename, *error.evalue.splitlines()[:1]])
+        raise Problem(f"{path.name} stopped with {said} (see out/{path.name}).") from None
     except (CellTimeoutError, DeadKernelError) as error:
         raise Problem(f"{path.name} stopped: {type(error).__name__} (see out/{path.name}).") from None
     finally:

@@ -10,7 +10,7 @@ import queue
 import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ def student_of(name: str, lab: str, mapping: dict[str, str]) -> str:
     """Who handed a file in: by the mapping, or from its name without the lab's, or from its folder's."""
     if name in mapping or Path(name).name in mapping:
         return mapping.get(name) or mapping[Path(name).name]
-    rest = re.sub(r"\.ipynb|\.json|\.txt", "", Path(name).name, flags=re.IGNORECASE).replace(lab, "")
-    rest = re.sub(r"^[\s_.-]+|[\s_.-]+$|\s*\(\d+\)$", "", rest)
+    rest = re.sub(r"(\.ipynb|\.json|\.txt)+$", "", Path(name).name, flags=re.IGNORECASE)
+    rest = re.sub(r"\s*\(\d+\)$", "", rest).replace(lab, "").strip(" _.-")  # a browser numbers downloads
     parents = [part for part in Path(name).parts[:-1] if part != lab]
     return rest or (parents[-1] if parents else lab)
 
@@ -83,11 +83,10 @@ def read_mapping(path: str) -> dict[str, str]:
     return {file.strip(): student.strip() for file, student in rows if file != "file"}
 
 
-def grade(lab: grade_lab.Lab, files: Sequence[tuple[Path, str]], *, seed: int, limit: int = LIMIT, jobs: int = 2,
-          hide: Sequence[Path] = (), mapping: dict[str, str] | None = None,
-          tell: Any = lambda text: None) -> tuple[dict[str, Any], dict[str, float]]:
+def grade(grader: Grader, files: Sequence[tuple[Path, str]], mapping: dict[str, str] | None = None,
+          tell: Callable[[str], None] = lambda text: None) -> tuple[dict[str, Any], dict[str, float]]:
     """(report, timings) of some submissions; the report depends on the files, the lab, the seed and the limit only."""
-    submissions, units = [], []
+    lab, submissions, units = grader.lab, [], []
     for path, name in files:
         one = {"file": name, "student": student_of(name, lab.path.stem, mapping or {}), "problem": "", "notes": [],
                "exercises": [], "points": 0.0}
@@ -101,7 +100,7 @@ def grade(lab: grade_lab.Lab, files: Sequence[tuple[Path, str]], *, seed: int, l
             one["problem"] = f"it could not be read ({type(error).__name__})."
     left = {one["file"]: sum(unit[0] is one for unit in units) for one in submissions}
     timings: dict[str, float] = {}
-    with Grader(lab, seed, limit, jobs, list(hide)) as grader, ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(len(grader.cages)) as pool:
         if any(not answer.state for *_, answer in units):
             grader.start()
         cages: queue.Queue = queue.Queue()
@@ -132,8 +131,8 @@ def grade(lab: grade_lab.Lab, files: Sequence[tuple[Path, str]], *, seed: int, l
         timings["isolated"] = float(all(cage.isolated for cage in grader.cages if cage.process))
     for one in submissions:
         one["points"] = 0.0 if one["problem"] else sum(e["points"] for e in one["exercises"])
-    return {"lab": lab.path.stem, "released": lab.digest, "seed": seed, "limit": limit, "points": lab.total,
-            "exercises": list(lab.exercises), "submissions": submissions}, timings
+    return {"lab": lab.path.stem, "released": lab.digest, "seed": grader.seed, "limit": grader.limit,
+            "points": lab.total, "exercises": list(lab.exercises), "submissions": submissions}, timings
 
 
 def command(*args: str) -> int:
@@ -163,8 +162,8 @@ def command(*args: str) -> int:
     def tell(text: str) -> None:
         print(f"\r{text} ", end="", file=sys.stderr, flush=True)
 
-    report, timings = grade(lab, files, seed=seed, limit=asked.limit, jobs=asked.jobs, hide=hide, mapping=mapping,
-                            tell=tell)
+    with Grader(lab, seed, asked.limit, asked.jobs, hide) as grader:
+        report, timings = grade(grader, files, mapping, tell)
     print(file=sys.stderr)
     folder = Path(asked.out) if asked.out else OUT / "grades" / path.stem
     grade_report.write(report, timings, folder)

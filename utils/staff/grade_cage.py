@@ -7,6 +7,7 @@ network and none of the folders that are to be hidden. At the end, or at a limit
 """
 
 import asyncio
+import collections
 import contextlib
 import contextvars
 import ctypes
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from queue import Empty
 
 import psutil
@@ -35,6 +36,7 @@ import psutil
 MEMORY = 4 * 2**30  # bytes of all its processes together
 PROCESSES = 40
 OUTPUT = 2**20  # characters shown
+HOME = os.path.dirname(os.path.abspath(__file__))
 FILE = 256 * 2**20  # bytes of one file
 
 _NEW_USER, _NEW_PID, _NEW_NET, _NEW_IPC, _NEW_MOUNT = 0x10000000, 0x20000000, 0x40000000, 0x08000000, 0x00020000
@@ -64,7 +66,8 @@ def attend(job: dict, isolate: bool) -> dict:
         said += part
         if ready and not part:  # the job has closed its end
             break
-        why = "timeout" if time.monotonic() - start > job["limit"] else "output" if len(said) > 2**20 else _strain()
+        late = time.monotonic() - start > job["limit"]
+        why = "timeout" if late else "output" if len(said) > OUTPUT else _strain(job["memory"])
     end_descendants()
     os.close(read)
     told = []
@@ -74,13 +77,23 @@ def attend(job: dict, isolate: bool) -> dict:
     return {"why": why, "said": told, "seconds": round(time.monotonic() - start, 3)}
 
 
-def _strain() -> str:
+def _strain(limit: int) -> str:
     """The name of a limit that the descendants exceed, or ""."""
-    memory, children = 0, psutil.Process().children(recursive=True)
+    children = psutil.Process().children(recursive=True)
+    if len(children) > PROCESSES:
+        return "processes"
+    if _memory(children, lambda child: child.memory_info().rss) > limit:  # counts shared pages again and again
+        if _memory(children, lambda child: getattr(child.memory_full_info(), "pss", child.memory_info().rss)) > limit:
+            return "memory"
+    return ""
+
+
+def _memory(children: list, of: Callable) -> int:
+    total = 0
     for child in children:
         with contextlib.suppress(psutil.Error):
-            memory += child.memory_info().rss - child.memory_info().shared
-    return "processes" if len(children) > PROCESSES else "memory" if memory > MEMORY else ""
+            total += of(child)
+    return total
 
 
 def end_descendants(spare: Collection[int] = (), since: float = 0) -> None:
@@ -126,7 +139,8 @@ def serve(mode: str, isolate: bool) -> None:
             importlib.import_module("triton.runtime.interpreter")
     gc.collect()
     gc.freeze()
-    isolate = isolate and attend({"action": "nothing", "limit": 10, "hide": []}, True)["said"] == [True]
+    trial = {"action": "nothing", "limit": 10, "memory": MEMORY, "hide": []}
+    isolate = isolate and attend(trial, True)["said"] == [True]
     print(json.dumps(isolate), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(attend(json.loads(line), isolate)), file=answers, flush=True)
@@ -181,8 +195,6 @@ def _isolate(hide: list[str], write: int) -> None:
 
 def _settle(job: dict) -> None:
     """The job's environment, folder, limits and its own copy of the course."""
-    import utils
-
     os.environ.clear()
     os.environ.update(job["env"])
     os.chdir(job["cwd"])
@@ -190,11 +202,9 @@ def _settle(job: dict) -> None:
     sys.path[:] = [job["course"], *(p for p in sys.path[1:] if p)]
     for name, module in list(sys.modules.items()):  # what is imported later comes from the copy
         if name.split(".")[0] == "utils":
-            for attribute in ("__file__", "__cached__"):
-                setattr(module, attribute, None)
+            module.__file__ = module.__file__.replace(HOME, job["course"])
             if hasattr(module, "__path__"):
                 module.__path__ = [os.path.join(job["course"], *name.split("."))]
-    utils.__file__ = os.path.join(job["course"], "utils", "__init__.py")
     limits = {"CORE": 0, "FSIZE": FILE, "CPU": int(job["limit"]) + 5, "NOFILE": 1024}
     for name, value in limits.items():
         number = getattr(resource, f"RLIMIT_{name}")
@@ -284,7 +294,7 @@ class _Listener:
     """A pytest plugin that says how each cell went, and stops at a dead kernel or too much output."""
 
     def __init__(self, write: int) -> None:
-        self.write, self.shown = write, 0
+        self.write, self.shown, self.waiting = write, 0, collections.deque()
 
     def pytest_runtest_makereport(self, item, call):
         if call.when != "call":
@@ -300,21 +310,30 @@ class _Listener:
     def get_message(self, kernel, stream: str, timeout: float | None = None) -> dict:
         """nbval's RunningKernel.get_message with an eye on the kernel and on the amount of output."""
         end = time.monotonic() + (1e9 if timeout is None else timeout)
-        receive = kernel.kc.get_iopub_msg if stream == "iopub" else kernel.kc.get_shell_msg
         while True:
-            try:
-                message = receive(timeout=0.2)
-            except Empty:
+            if stream == "iopub" and self.waiting:
+                return self.waiting.popleft()
+            with contextlib.suppress(Empty):
+                if stream == "shell":
+                    return kernel.kc.get_shell_msg(timeout=0.05)
+            self._listen(kernel, 0.2 if stream == "iopub" else 0)
+            if stream == "shell" or not self.waiting:
                 if not kernel.is_alive():
                     self.stop("crashed")
                 if time.monotonic() > end:
-                    raise
-                continue
-            if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
-                self.shown += len(str(message["content"]))
-                if self.shown > OUTPUT:
-                    self.stop("output")
-            return message
+                    raise Empty
+
+    def _listen(self, kernel, seconds: float) -> None:
+        """Take up what the kernel shows, also while its reply is awaited."""
+        with contextlib.suppress(Empty):
+            while True:
+                message = kernel.kc.get_iopub_msg(timeout=seconds)
+                self.waiting.append(message)
+                if message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
+                    self.shown += len(str(message["content"]))
+                    if self.shown > OUTPUT:
+                        self.stop("output")
+                seconds = 0
 
     def stop(self, why: str) -> None:
         self.say({"why": why})

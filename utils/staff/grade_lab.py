@@ -15,7 +15,7 @@ from utils.staff.grade_kernel import parsed, same
 from utils.staff.paths import ROOT, Problem, read
 
 SIZE = 50_000_000  # bytes of a submission
-_MARKER = re.compile(r"^[ \t]*#[ \t]*(EXERCISE|CHECK)[ \t]+(\d+\.\d+)([a-z]?)[ \t]*:?[ \t]*$", re.MULTILINE)
+_MARKER = re.compile(r"^[ \t]*#[ \t]*(EXERCISE|CHECK)[ \t]+(\d+\.\d+)([a-z]?)[ \t]*(?::|\(.*\))?[ \t]*$", re.MULTILINE)
 
 
 class Unreadable(Exception):

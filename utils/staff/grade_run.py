@@ -31,7 +31,7 @@ from utils.staff.paths import ROOT, Problem
 VALUES = 512 * 2**20  # bytes of values that one exercise may return
 _WHY = {"timeout": ("timeout", "it did not end within {limit} seconds."),
         "crashed": ("crashed", "the process ended before the check did (exit, signal or out of memory)."),
-        "memory": ("crashed", f"it used more than {grade_cage.MEMORY >> 30} GiB of memory."),
+        "memory": ("crashed", "it used more than {memory} MiB of memory."),
         "processes": ("crashed", f"it started more than {grade_cage.PROCESSES} processes."),
         "output": ("crashed", f"it printed more than {grade_cage.OUTPUT >> 20} million characters.")}
 
@@ -67,8 +67,8 @@ class Cage:
                 **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}}
         self.env, self.since = env, time.time() - 1
         with Cage._lock:
-            self.process = subprocess.Popen(self.command, env=env, cwd=self.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=subprocess.PIPE, start_new_session=True)
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            self.process = subprocess.Popen(self.command, env=env, cwd=self.home, start_new_session=True, **pipes)
             Cage._all[self.process.pid] = self
         self.isolated = None
 
@@ -120,8 +120,9 @@ class Cage:
 class Grader:
     """Cages and settings of one run of the grader; use it as a context."""
 
-    def __init__(self, lab: Lab, seed: int, limit: int, jobs: int, hide: list[Path], isolate: bool = True) -> None:
-        self.lab, self.seed, self.limit, self.hide = lab, seed, limit, hide
+    def __init__(self, lab: Lab, seed: int, limit: int, jobs: int, hide: list[Path], *,
+                 isolate: bool = True, memory: int = grade_cage.MEMORY) -> None:
+        self.lab, self.seed, self.limit, self.hide, self.memory = lab, seed, limit, hide, memory
         self.folder = Path(tempfile.mkdtemp(prefix="grade-"))
         home = self.folder / "warm"
         _copy_course(home)
@@ -197,7 +198,8 @@ class Grader:
                     result = Result("error", f"the check cell raised {ran['message']}")
                 elif why or len(cells) < first + 1 + 2 * len(names):
                     state, message = _WHY[why or "crashed"]
-                    result = Result(state, f"Check {name}: {message.format(limit=self.limit)}")
+                    message = message.format(limit=self.limit, memory=self.memory >> 20)
+                    result = Result(state, f"Check {name}: {message}")
                 else:
                     result = Result("not-run", f"Check {name} did not run to its end.")
                 result.message = _tidy(result.message, self.folder)
@@ -220,9 +222,10 @@ class Grader:
                           "JUPYTER_RUNTIME_DIR": places["run"], "JUPYTER_CONFIG_DIR": places["home"],
                           "COURSE_ANSWERS": places["answers"], "COURSE_SEED": str(self.seed)}
         hide = [str(p) for p in (*self.hide, *(s for s in self.slots if s != cage.slot), cage.home)]
-        return {"action": action, "limit": limit, "env": env, "cwd": str(folder / "course" / "work"), "hide": hide,
-                "course": str(folder / "course"), "answers": places["answers"], "answer": str(folder / "answer.json"),
-                "book": str(folder / "course" / "work" / "lab.ipynb"), "log": str(folder / "log")}
+        return {"action": action, "limit": limit, "memory": self.memory, "hide": hide, "env": env,
+                "course": str(folder / "course"), "cwd": str(folder / "course" / "work"),
+                "book": str(folder / "course" / "work" / "lab.ipynb"), "answers": places["answers"],
+                "answer": str(folder / "answer.json"), "log": str(folder / "log")}
 
     def _judge(self, check: checks.Check, folder: Path) -> Result:
         """Compare the values that a check stored with the reference, here."""
@@ -309,8 +312,7 @@ def _tidy(message: str, folder: Path) -> str:
 
 def _copy_course(target: Path) -> None:
     """The learner's part of the course: utils without staff."""
-    shutil.copytree(ROOT / "utils", target / "utils", ignore=shutil.ignore_patterns("staff", "__pycache__", "recorded"))
-    (target / "utils" / "recorded").mkdir()
+    shutil.copytree(ROOT / "utils", target / "utils", ignore=shutil.ignore_patterns("staff", "__pycache__"))
 
 
 def _remove(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Where things are, and how a lesson is named on the command line."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +25,8 @@ def lesson(number: str) -> Path:
     known = ", ".join(p.stem for p in lessons())
     if not number:
         raise Problem(f"say which lesson: LESSON=NN, one of {known}.")
-    digits = number.split("_")[0]
-    found = [p for p in lessons() if digits.isdigit() and p.stem.startswith(f"{int(digits):02}_")]
+    digits = f"{int(number):02}_" if number.isdecimal() else None
+    found = [p for p in lessons() if p.stem == number or (digits and p.stem.startswith(digits))]
     if not found:
         raise Problem(f"there is no lesson {number!r}; written are {known}.")
     return found[0]
@@ -37,7 +38,7 @@ def read(path: Path) -> nbformat.NotebookNode:
         return nbformat.reads(path.read_text(encoding="utf-8-sig"), as_version=4)
     except FileNotFoundError:
         raise Problem(f"{path} does not exist: check the name.") from None
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError, AttributeError, KeyError) as error:
+    except (nbformat.ValidationError, ValueError, TypeError, AttributeError, KeyError) as error:
         reason = (str(error).splitlines() or [""])[0][:80]
         raise Problem(f"{path} is not a readable notebook ({type(error).__name__}: {reason}): "
                       "restore it with make reset or from git.") from None
@@ -46,6 +47,10 @@ def read(path: Path) -> nbformat.NotebookNode:
 def main(action: Callable[..., int | None]) -> None:
     """Run a command on the arguments given; a Problem becomes one sentence on stderr and exit status 2."""
     try:
+        try:
+            inspect.signature(action).bind(*sys.argv[1:])
+        except TypeError:
+            raise Problem(f"{' '.join(sys.argv[1:])!r} is not what this command takes: see make help.") from None
         sys.exit(action(*sys.argv[1:]) or 0)
     except Problem as problem:
         print(f"error: {problem}", file=sys.stderr)

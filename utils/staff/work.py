@@ -65,7 +65,11 @@ def reset(number: str = "") -> int:
 
 def command(name: str = "", *args: str) -> int:
     """`open` or `reset NN`."""
-    return {"open": open_lab, "reset": reset}[name](*args)
+    if name == "reset" and len(args) < 2:
+        return reset(*args)
+    if name == "open" and not args:
+        return open_lab()
+    raise Problem(f"{' '.join((name, *args))!r} is no command: say open, or reset and a lesson's number.")
 
 
 if __name__ == "__main__":
