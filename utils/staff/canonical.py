@@ -29,9 +29,11 @@ def quantised(png: str) -> str:
 
 
 def merged(outputs: list) -> list:
-    """Neighbouring pieces of one stream put together: how a kernel cut them depends on the weather."""
+    """Neighbouring pieces of one stream put together (how a kernel cut them depends on the weather), no stderr."""
     out: list = []
     for output in outputs:
+        if output.output_type == "stream" and output.name == "stderr":  # logs of a library's autotuner
+            continue
         if out and output.output_type == "stream" and out[-1].get("name") == output.name:
             out[-1].text += output.text
         else:

@@ -87,7 +87,9 @@ def kernel_only(text: str) -> str:
             if node.decorator_list and all(_JIT.fullmatch(ast.unparse(d)) for d in node.decorator_list):
                 kept.append(node)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and _constant(node.value):
-            kept.append(node)
+            targets = getattr(node, "targets", None) or [node.target]
+            if all(isinstance(target, ast.Name) for target in targets):
+                kept.append(node)
     lines = [*_COMMON, *(ast.unparse(node) for node in imports)]
     names: dict[str, object] = {}
     with contextlib.suppress(ImportError):  # no triton here: then no kernel runs, either
