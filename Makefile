@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help lab test check run sync doctor reset
+.PHONY: help lab test check run sync doctor reset grade matrix
 help:
 	@echo "make lab                 open JupyterLab on the first lesson, in a working copy"
 	@echo "make test                run every check"
@@ -13,6 +13,8 @@ help:
 	@echo "make run LESSON=01       execute a lesson headless into out/"
 	@echo "make reset LESSON=01     restore a lesson in the working copy, keeping a backup"
 	@echo "make sync                regenerate kernels, labs and canonical notebooks (authors)"
+	@echo "make grade LAB=labs/01_roofline.ipynb [FROM=file or folder] [ARGS='--seed 3']   grade (teachers)"
+	@echo "make matrix              the interpreter's tests on other versions of Triton and NumPy (authors)"
 	@echo "make doctor              say what this machine has and what is missing"
 
 # What a learner needs; what authors and teachers need comes on top.
@@ -40,3 +42,7 @@ sync: $(VENV)/staff
 	@$(PY) -m utils.staff.sync
 doctor: $(VENV)/learner
 	@$(PY) -m utils.staff.doctor
+grade: $(VENV)/learner
+	@$(PY) -m utils.staff.grade "$(LAB)" $(if $(FROM),"$(FROM)") $(ARGS)
+matrix: $(VENV)/staff
+	@$(PY) -m utils.staff.matrix

@@ -5,7 +5,7 @@ Triton's interpreter (see `utils.device`). The operators themselves are in `util
 exported from the lessons and needs triton; nothing here does.
 """
 
-from utils import device  # first: it sets TRITON_INTERPRET
+from utils import device  # isort: skip  (first: it sets TRITON_INTERPRET)
 from utils import bench, check, cost, plots, record, roofline
 
 __all__ = ["bench", "check", "cost", "device", "plots", "record", "roofline"]

@@ -68,12 +68,15 @@ def points(ax: Axes, intensity: Sequence[float], tflops: Sequence[float], label:
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     ax.plot(intensity, tflops, marker=marker, color=colour, label=label, markersize=6.5 if predicted else 5,
             linestyle="-" if line else "none", markerfacecolor="none" if predicted else colour, markeredgewidth=1.2)
-    taken: dict[int, int] = {}
+    if ax.get_yscale() == "log" and len(tflops):  # a slow point must not fall off the figure
+        ax.set_ylim(bottom=min(ax.get_ylim()[0], min(tflops) / 2))
+    last: dict[int, float] = {}
     for x, y, name in sorted(zip(intensity, tflops, names), key=lambda p: -p[1]):
-        column = round(math.log2(x))  # names of points above each other go below each other
-        taken[column] = taken.get(column, -1) + 1
-        ax.annotate(name, (x, y), textcoords="offset points", xytext=(7, -3 - 9 * taken[column]), fontsize=7.5,
-                    color=colour)
+        column = round(math.log2(x))  # names of points close to each other go below each other
+        crowded = column in last and last[column] / y < 1.5
+        last[column] = min(last[column] / 1.45, y) if crowded else y
+        shift = -3 - 22 * math.log10(y / last[column]) / math.log10(2) if crowded else -3
+        ax.annotate(name, (x, y), textcoords="offset points", xytext=(7, shift), fontsize=7.5, color=colour)
 
 
 def sweep(table: pd.DataFrame, x: Sequence[float], y: Sequence[float], title: str, xlabel: str, ylabel: str,

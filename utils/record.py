@@ -77,14 +77,14 @@ def save_roofs(lesson: str, machine: Machine) -> None:
         "us_p80": 1e6, "roof": kind, "roof_fraction": 1.0, "vs_best_library": None} for kind, rate in rates.items()]))
 
 
-def load(lesson: str, operator: str, gpu: str = "nvidia-h200") -> pd.DataFrame:
-    """The recorded rows of an operator in a lesson; ValueError names what is missing."""
+def load(lesson: str, operator: str | None = None, gpu: str = "nvidia-h200") -> pd.DataFrame:
+    """The recorded rows of a lesson, of one operator or of all; ValueError names what is missing."""
     path = RECORDED / f"{gpu}.csv"
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in RECORDED.glob("*.csv"))) or "none"
         raise ValueError(f"nothing is recorded for the GPU {gpu!r}; recorded are: {known}.")
     table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=TEXT)
-    table = table[(table.lesson == lesson) & (table.operator == operator)]
+    table = table[(table.lesson == lesson) & ((table.operator == operator) | (operator is None))]
     if table.empty:
         raise ValueError(f"{path.name} holds no rows of lesson {lesson!r}, operator {operator!r}.")
     return table.reset_index(drop=True)

@@ -71,6 +71,7 @@ ROOFS = '''def attainable(flops, hbm_bytes, l2_bytes, hbm_bandwidth, l2_bandwidt
 '''
 
 plant("1.4", ROOFS,
+      ("no peak", "np.minimum(peak, ", "np.minimum(np.inf, "),
       ("L2 ignored", "roof(l2_bytes, l2_bandwidth)", "np.inf"),
       ("no bytes, no speed", "np.full(len(flops), np.inf)", "np.zeros(len(flops))"),
       ("levels exchanged", "roof(hbm_bytes, hbm_bandwidth), roof(l2_bytes, l2_bandwidth)",
@@ -95,4 +96,5 @@ def block_max_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 plant("1.6", MAX,
       ("padding of zero", 'other=-float("inf")', "other=0.0"),
+      ("mask too wide", "mask=offs < n,", "mask=offs < n + BLOCK,"),
       ("padding of minus one", 'other=-float("inf")', "other=-1.0"))

@@ -27,13 +27,15 @@ def check_tensor(name: str, x: torch.Tensor, *, ndim: int | None = None, shape: 
     if dtype is not None and x.dtype != dtype:
         raise TypeError(f"{name} is {_short(x.dtype)}, expected {_short(dtype)}: convert it with {name}.to({dtype}).")
     if x.dtype not in dtypes:
-        raise TypeError(f"{name} is {_short(x.dtype)}, supported are {', '.join(map(_short, dtypes))}: convert it first.")
+        known = ", ".join(map(_short, dtypes))
+        raise TypeError(f"{name} is {_short(x.dtype)}, supported are {known}: convert it first.")
     if ndim is not None and x.ndim != ndim:
         raise ValueError(f"{name} has {x.ndim} dimensions, expected {ndim}: reshape it.")
     if shape is not None and tuple(x.shape) != tuple(shape):
         raise ValueError(f"{name} has shape {list(x.shape)}, expected {list(shape)}: check which argument is which.")
     if like is not None and x.device != like.device:
-        raise ValueError(f"{name} is on {x.device}, the first argument on {like.device}: move it with .to('{like.device}').")
+        raise ValueError(f"{name} is on {x.device}, the first argument on {like.device}: "
+                         f"move it with .to('{like.device}').")
     if x.device.type == "cpu" and not _cpu_ok():
         raise ValueError(f"{name} is a CPU tensor and kernels run on the GPU here: move it with {name}.cuda().")
     if contiguous and not x.is_contiguous():

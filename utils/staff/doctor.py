@@ -14,7 +14,8 @@ def doctor() -> int:
     problems = []
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         problems.append(f"Python {platform.python_version()} is untested: use 3.11, 3.12 or 3.13.")
-    missing = [p for p in PACKAGES if importlib.util.find_spec(p) is None and not (p == "triton" and sys.platform != "linux")]
+    wanted = [p for p in PACKAGES if p != "triton" or sys.platform == "linux"]
+    missing = [p for p in wanted if importlib.util.find_spec(p) is None]
     if missing:
         problems.append(f"missing: {', '.join(missing)}; run make lab, which installs them.")
     if "torch" not in missing and "numpy" not in missing:

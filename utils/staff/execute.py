@@ -13,7 +13,8 @@ def run(number: str = "") -> int:
     book = read(path)
     OUT.mkdir(exist_ok=True)
     target = OUT / path.name
-    client = NotebookClient(book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}})
+    where = {"metadata": {"path": str(path.parent)}}
+    client = NotebookClient(book, timeout=600, kernel_name="python3", resources=where)
     try:
         client.execute()
     except CellExecutionError as error:

@@ -4,9 +4,12 @@ Canonical lessons and solutions, links and setup cells, labs from solutions, `ut
 lessons' `#| export` cells. A second run changes nothing; a test demands it.
 """
 
+import base64
 import tempfile
 import warnings
 from pathlib import Path
+
+import nbformat
 
 from utils.staff import canonical, labs, links
 from utils.staff.paths import LABS, NOTEBOOKS, ROOT, SOLUTIONS, main, read
@@ -32,6 +35,15 @@ def export(lesson: Path) -> str | None:
     return f'{title}"""The finished operators of lesson {lesson.stem}."""\n\n{body}\n'
 
 
+def figure(book: nbformat.NotebookNode, text: str) -> bytes | None:
+    """The stored figure of the cell whose source contains `text`."""
+    for cell in book.cells:
+        for output in cell.get("outputs", []):
+            if text in cell.source and "image/png" in output.get("data", {}):
+                return base64.b64decode(output["data"]["image/png"])
+    return None
+
+
 def sync() -> int:
     """Regenerate everything; prints what changed."""
     changed = []
@@ -53,6 +65,12 @@ def sync() -> int:
         text = export(path)
         if text:
             put(OPS / f"{path.stem.split('_', 1)[1]}.py", text)
+    picture = ROOT / "assets" / "roofline.png"
+    png = figure(read(NOTEBOOKS / "01_roofline.ipynb"), "The roofline, drawn by one kernel")
+    if png and (not picture.exists() or picture.read_bytes() != png):
+        picture.parent.mkdir(exist_ok=True)
+        picture.write_bytes(png)
+        changed.append(str(picture.relative_to(ROOT)))
     for name in ("README.md", "README.zh.md"):
         if (ROOT / name).exists():
             put(ROOT / name, links.relink_text((ROOT / name).read_text()))
