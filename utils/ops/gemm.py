@@ -17,7 +17,9 @@ def check_gemm(a: torch.Tensor, b: torch.Tensor) -> tuple[int, int, int]:
     check_tensor("a", a, ndim=2, contiguous=False)
     check_tensor("b", b, ndim=2, dtype=a.dtype, like=a, contiguous=False)
     if a.shape[1] != b.shape[0]:
-        raise ValueError(f"b has {b.shape[0]} rows and a {a.shape[1]} columns: both are K and must be equal.")
+        raise ValueError(
+            f"b has {b.shape[0]} rows and a {a.shape[1]} columns: both are K and must be equal."
+        )
     return a.shape[0], b.shape[1], a.shape[1]
 
 @triton.jit
@@ -232,16 +234,46 @@ def gemm_persistent(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None 
                                  GROUP_M, silu, 1 if residual is None else 2, specialize, num_warps=num_warps, num_stages=num_stages)
     return c
 
-def linear_silu_persistent(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, **config) -> torch.Tensor:
+def linear_silu_persistent(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor, **config
+) -> torch.Tensor:
     """silu(A·B + bias) + residual by `gemm_persistent`."""
     return gemm_persistent(a, b, bias, residual, silu=True, **config)
+
 
 HOPPER = "tensor descriptors pay from sm_90 on; 144 KiB of stages do not fit into the 99 KiB of sm_120"
 ALIGNED = [(8, 8, 8), (64, 64, 64), (136, 520, 200)]
 CASES += [
-    Operator("gemm_persistent", gemm_persistent, make=_operands, **{**_MATMUL, "shapes": SHAPES + ALIGNED}, dtypes=(torch.float16, torch.bfloat16),
-             configs=[Config({}, 90, HOPPER, (120,)),
-                      Config({"specialize": True, "num_warps": 4}, 90, "warp specialisation of this form is Hopper's", (100, 120))], strided=True, dot=True),
-    Operator("linear_silu_persistent", linear_silu_persistent, _silu_linear, _linear_operands, ALIGNED, (256, 512, 128), dtypes=(torch.float16, torch.bfloat16),
-             configs=[Config({}, 90, HOPPER, (120,))], depth=lambda a, *_: a.shape[1], scale=lambda a, *_: a.shape[1] ** 0.5, edges=("zeros",), dot=True),
+    Operator(
+        "gemm_persistent",
+        gemm_persistent,
+        make=_operands,
+        **{**_MATMUL, "shapes": SHAPES + ALIGNED},
+        dtypes=(torch.float16, torch.bfloat16),
+        configs=[
+            Config({}, 90, HOPPER, (120,)),
+            Config(
+                {"specialize": True, "num_warps": 4},
+                90,
+                "warp specialisation of this form is Hopper's",
+                (100, 120),
+            ),
+        ],
+        strided=True,
+        dot=True,
+    ),
+    Operator(
+        "linear_silu_persistent",
+        linear_silu_persistent,
+        _silu_linear,
+        _linear_operands,
+        ALIGNED,
+        (256, 512, 128),
+        dtypes=(torch.float16, torch.bfloat16),
+        configs=[Config({}, 90, HOPPER, (120,))],
+        depth=lambda a, *_: a.shape[1],
+        scale=lambda a, *_: a.shape[1] ** 0.5,
+        edges=("zeros",),
+        dot=True,
+    ),
 ]
