@@ -54,3 +54,17 @@ def test_a_kernel_without_cases_is_noticed():
     for module in MODULES:
         text = (ROOT / "utils" / "ops" / f"{module}.py").read_text()
         assert "CASES = [" in text, f"{module} exports no CASES"
+
+
+def test_planted_bad_configurations_fail_the_gate(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests"))
+    cases = {op.name: op for op in importlib.import_module("gate_planted").CASES}
+    rows = aot.compile_operators("gate_planted", [90])
+    said = {label.split(" (")[0]: " ".join(problems(cases[label.split(" (")[0]], list(group), 90))
+            for label, group in itertools.groupby(rows, key=lambda r: r.label)}
+    expected = {"spills": "spills", "too much shared memory": "shared memory", "no tensor cores": "no tensor-core",
+                "narrow loads": "no 16-byte load", "does not compile": "sm_90: "}
+    assert set(said) == set(expected)
+    for name, words in expected.items():
+        assert words in said[name], (name, said[name])
