@@ -30,6 +30,7 @@ def open_lab() -> int:
     print(f"working copy: work/ ({len(made)} notebooks copied, the others are as you left them)", flush=True)
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={WORK}",
                "--LabApp.default_url=/lab/tree/notebooks/01_roofline.ipynb"]
+    command.append("--log-level=WARN")  # the URL is printed all the same
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     try:
