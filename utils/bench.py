@@ -189,8 +189,7 @@ def _compared(name: str, fn: Callable, args: Sequence, reference: object, depth:
               scale: float | None, inner: torch.dtype | None) -> None:
     for got, want, part in check.paired(fn(*args), reference, name):
         got = torch.as_tensor(got)
-        want = torch.as_tensor(want).double().to(got.device)
-        check.agree(got, want, depth=depth, scale=scale, inner=inner, name=part)
+        check.agree(got, torch.as_tensor(want).to(got.device), depth=depth, scale=scale, inner=inner, name=part)
 
 
 def _note(what: str, share: float, timing: Timing, work: Work, machine: "roofline.Machine") -> str:

@@ -15,6 +15,7 @@ from utils import device
 from utils.ops.base import Config, Operator
 
 BAND = 4096  # guard elements on each side of a buffer
+PIECE = 2**24  # elements compared at a time, so that large results need little memory beside them
 TILE = 32  # granularity in which the first wrong place is named
 
 # One unit in the last place of the output, with room for the functions a GPU computes approximately.
@@ -37,8 +38,14 @@ def tolerance(dtype: torch.dtype, reference: torch.Tensor, depth: int = 1,
     """
     if dtype not in _RTOL:
         return 0.0, 0.0  # integers are exact
-    finite = reference[torch.isfinite(reference)]
-    spread = scale if scale is not None else (finite.square().mean().sqrt().item() if finite.numel() else 0.0)
+    spread = scale
+    if spread is None:
+        squares, count = 0.0, 0
+        for (piece,) in _pieces(reference):
+            held = _held(piece, dtype)
+            finite = held[held.isfinite()]
+            squares, count = squares + finite.square().sum().item(), count + finite.numel()
+        spread = math.sqrt(squares / count) if count else 0.0
     walk = 2**-23 * math.sqrt(max(depth, 1))
     atol = 4 * walk * spread + _TINY[dtype]
     if inner is not None:
@@ -59,16 +66,29 @@ def agree(actual: torch.Tensor, reference: torch.Tensor, *, depth: int = 1, scal
         raise AssertionError(f"{name} has shape {list(actual.shape)}, expected {list(reference.shape)}.")
     if actual.numel() == 0:
         return
-    wide = actual.detach().to(reference.device).double()
-    reference = reference.detach().double()
-    if actual.dtype in _RTOL:  # what the output dtype cannot hold is infinity in both
-        reference = torch.where(reference.abs() > torch.finfo(actual.dtype).max,
-                                torch.copysign(torch.full_like(reference, math.inf), reference), reference)
+    actual, reference = actual.detach().to(reference.device), reference.detach()
     rtol, atol = tolerance(actual.dtype, reference, depth, scale, inner)
-    try:
-        torch.testing.assert_close(wide, reference, rtol=rtol, atol=atol, equal_nan=True)
-    except AssertionError:
-        raise AssertionError(_explain(wide, reference, rtol, atol, name)) from None
+    for got, want in _pieces(actual, reference):
+        try:
+            torch.testing.assert_close(got.double(), _held(want, actual.dtype), rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError:
+            where = "cpu" if actual.numel() > PIECE else reference.device
+            whole = _held(reference.to(where), actual.dtype)
+            raise AssertionError(_explain(actual.to(where).double(), whole, rtol, atol, name)) from None
+
+
+def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Flat pieces of tensors of one shape, so that a float64 copy of the whole is never needed."""
+    return zip(*(x.flatten().split(PIECE) for x in tensors))
+
+
+def _held(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The reference in float64; what the result's dtype cannot hold is infinity in both."""
+    reference = reference.double()
+    if dtype not in _RTOL:
+        return reference
+    infinite = torch.copysign(torch.full_like(reference, math.inf), reference)
+    return torch.where(reference.abs() > torch.finfo(dtype).max, infinite, reference)
 
 
 def paired(actual: object, expected: object, name: str) -> list[tuple]:
