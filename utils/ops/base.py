@@ -1,7 +1,7 @@
 """What every operator needs: argument checks, configurations, and the table of cases.
 
 `CASES` of a lesson is a list of `Operator`. The lesson's check step, `utils.check.battery`, the
-compile gate, the tests and the grader all read that one list, so a kernel is described once.
+compile gate and the tests all read that one list, so a kernel is described once.
 """
 
 import dataclasses
