@@ -165,3 +165,18 @@ def linear_silu_separate(m: int, n: int, k: int, dtype: torch.dtype) -> Work:
     """silu(A·B + bias) as a GEMM with bias and a second kernel: C is written, read and written again."""
     item = _check(dtype, m=m, n=n, k=k)
     return gemm(m, n, k, dtype) + Work(5 * m * n, (n + 2 * m * n) * item, PEAK_OF[dtype])
+
+
+def gelu_chain(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """γ ⊙ gelu(x + bias) on [rows, cols] in one kernel, GELU by tanh: x, bias and γ read once, y written once.
+
+    11 FLOPs an element: the bias 1, u = c·z·(1 + a·z²) 5, tanh 1, ½·z·(1 + tanh u) 3, the scale 1.
+    """
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(11 * rows * cols, (2 * rows * cols + 2 * cols) * item, "fp32")
+
+
+def gelu_chain_separate(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """The same as three kernels: each reads an array of [rows, cols] and writes one."""
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(11 * rows * cols, (6 * rows * cols + 2 * cols) * item, "fp32")

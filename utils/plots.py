@@ -148,6 +148,39 @@ def tiles(levels: Sequence[tuple[str, int, int]], title: str) -> None:
         ax.axis("off")
 
 
+def timeline(tracks: dict[str, Sequence[tuple[str, float, float]]], title: str, xlabel: str = "time (µs)") -> Axes:
+    """Spans on parallel tracks, the first on top: track → [(label, start, duration)], in one unit of time.
+
+    The axis begins at the earliest span. The seven labels that take most of the time have a colour each, the same on
+    every track, and stand in the legend; all others are grey. A label is written into its bar where it fits.
+    Raises ValueError without any span, or if a span has a negative duration.
+    """
+    spans = [span for track in tracks.values() for span in track]
+    if not spans:
+        raise ValueError("tracks holds no span: there is nothing to draw.")
+    negative = [label for label, _, duration in spans if duration < 0]
+    if negative:
+        raise ValueError(f"the span {negative[0]!r} has a negative duration: give (label, start, duration).")
+    total: dict[str, float] = {}
+    for label, _, duration in spans:
+        total[label] = total.get(label, 0) + duration
+    colour = dict(zip(sorted(total, key=total.get, reverse=True), COLOURS[:7]))
+    begin, end = min(s for _, s, _ in spans), max(s + d for _, s, d in spans)
+    ax = new(title, xlabel, "", (7.2, 0.5 * len(tracks) + 1.7))
+    for row, track in enumerate(tracks.values()):
+        for label, start, duration in track:
+            ax.barh(row, duration, left=start - begin, height=0.7, color=colour.get(label, GREY), edgecolor="white",
+                    linewidth=0.4)
+            if duration > 0.013 * (len(label) + 1) * (end - begin):
+                ax.text(start - begin + duration / 2, row, label, ha="center", va="center", color="white", fontsize=7)
+    ax.set_yticks(range(len(tracks)), list(tracks))
+    ax.set(xlim=(0, max(end - begin, 1e-9)), ylim=(len(tracks) - 0.5, -0.5))
+    ax.grid(axis="y", visible=False)
+    ax.legend([plt.Rectangle((0, 0), 1, 1, color=c) for c in colour.values()], list(colour), ncols=3, fontsize=7.5,
+              loc="upper center", bbox_to_anchor=(0.5, -0.55 / (0.5 * len(tracks) + 0.6)))
+    return ax
+
+
 def show() -> None:
     """Draw the figures made so far."""
     plt.show()
