@@ -41,6 +41,13 @@ CLOSED = {
                  ((3, 0, F32), 0, [(3,)], 4, "fp32", "read")],
     "sum_all": [((1000, F32), 999, [(1000,), (1,)], 4, "fp32", "read"), ((0, F32), 0, [(0,), (1,)], 4, "fp32", "read")],
     "softmax": [((3, 7, F16), 5 * 21, [(3, 7)] * 2, 2, "fp32", "copy")],
+    "softmax_bytes": [((3, 7, 3, F16), None, [(3, 7)] * 4, 2, None, None),
+                      ((3, 7, 1, F32), None, [(3, 7)] * 2, 4, None, None)],
+    "softmax_backward": [((3, 7, F16), 21 + 21 + 21 + 21, [(3, 7)] * 3, 2, "fp32", "copy")],
+    "cross_entropy": [((3, 7, F16), 4 * 21, [(3, 7), (3, 4), (3, 2), (3, 2)], 2, "fp32", "read")],  # 8 B = 4 × 2
+    "cross_entropy_grad": [((3, 7, F32), 5 * 21, [(3, 7), (3, 7), (3, 2), (3,)], 4, "fp32", "copy")],
+    "linear_cross_entropy": [((3, 5, 7, BF16), 2 * 105 + 4 * 15, [(3, 7), (5, 7), (3, 4), (3, 2), (3, 2)], 2,
+                              "bf16", "read")],
     "rms_norm": [((3, 7, F32), 4 * 21, [(3, 7), (7,), (3, 7)], 4, "fp32", "copy")],
     "gemm": [((3, 5, 7, F16), 3 * 5 * 7 * 2, [(3, 7), (7, 5), (3, 5)], 2, "fp16", "copy"),
              ((3, 5, 7, I8, torch.int32), 210, [(3, 7), (7, 5), *[(3, 5)] * 4], 1, "int8", "copy"),
@@ -113,6 +120,52 @@ def test_strided_copy_bytes_equal_the_counted_sectors(stride, dtype, sector):
 def test_a_strided_copy_without_steps_or_pieces_is_named_in_one_sentence(name):
     with pytest.raises(ValueError, match=f"^{name} must be"):
         cost.strided_copy_bytes(**arguments("strided_copy_bytes") | {name: 0})
+def softmax_counted(x: np.ndarray, block: int, reads: int) -> tuple[np.ndarray, int]:
+    """(softmax of the rows, elements loaded and stored): max, sum and write apart, online, or the row kept."""
+    y, moved = np.full_like(x, np.nan), 0
+    starts = range(0, x.shape[1], block)
+    for r in range(x.shape[0]):
+        def load(start: int) -> np.ndarray:
+            nonlocal moved
+            moved += len(x[r, start:start + block])
+            return x[r, start:start + block]
+
+        if reads == 1:
+            row = load(0)
+            m, d = row.max(), np.exp(row - row.max()).sum()
+        elif reads == 2:
+            m, d = -np.inf, 0.0
+            for start in starts:
+                part = load(start)
+                new = max(m, part.max())
+                m, d = new, d * np.exp(m - new) + np.exp(part - new).sum()
+        else:
+            m = max(load(start).max() for start in starts)
+            d = sum(np.exp(load(start) - m).sum() for start in starts)
+        for start in starts:
+            part = row if reads == 1 else load(start)
+            y[r, start:start + block] = np.exp(part - m) / d
+            moved += len(part)
+    return y, moved
+
+
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_softmax_bytes_equal_the_counted_loads_and_stores(reads):
+    x = np.random.default_rng(0).standard_normal((5, 77))
+    block = 77 if reads == 1 else 16
+    y, moved = softmax_counted(x, block, reads)
+    assert np.allclose(y, np.exp(x) / np.exp(x).sum(1, keepdims=True))
+    assert cost.softmax_bytes(5, 77, reads, F16) == 2 * moved
+
+
+def test_one_read_moves_the_compulsory_bytes_of_a_softmax():
+    assert cost.softmax_bytes(9, 70, 1, F16) == cost.softmax(9, 70, F16).bytes
+
+
+def test_fusing_the_linear_layer_saves_writing_and_reading_the_logits():
+    m, v, k = 6, 50, 8
+    apart = cost.gemm(m, v, k, F16).bytes + cost.cross_entropy(m, v, F16).bytes
+    assert apart - cost.linear_cross_entropy(m, v, k, F16).bytes == 2 * m * v * 2
 
 
 def test_one_tile_moves_no_more_than_the_compulsory_bytes():

@@ -142,6 +142,47 @@ def softmax(rows: int, cols: int, dtype: torch.dtype) -> Work:
     return Work(5 * rows * cols, 2 * rows * cols * item, "fp32")
 
 
+def softmax_bytes(rows: int, cols: int, reads: int, dtype: torch.dtype) -> int:
+    """Bytes that a softmax moves if it reads its input `reads` times and writes once, no cache: three for
+    max, sum and write apart, two for the online form, one if a row stays in registers. Counted in lesson 06."""
+    item = _check(dtype, rows=rows, cols=cols, reads=reads)
+    return (reads + 1) * rows * cols * item
+
+
+def softmax_backward(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """dx = y·(dy − Σ y·dy) over the last axis: y and dy read, dx written; four FLOPs an element."""
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(4 * rows * cols, 3 * rows * cols * item, "fp32")
+
+
+def cross_entropy(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """Loss and logsumexp of each row of logits: max, subtract, exp, sum: four FLOPs an element.
+
+    The logits and one int64 target a row are read, two fp32 results a row written.
+    """
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(4 * rows * cols, rows * cols * item + rows * (8 + 4 + 4), "fp32", "read")
+
+
+def cross_entropy_grad(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """Loss of each row and the gradient softmax − onehot: five FLOPs an element, logits read and gradient written.
+
+    One int64 target a row is read, one fp32 loss a row written. Reading the logits a second time is not counted.
+    """
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(5 * rows * cols, 2 * rows * cols * item + rows * (8 + 4), "fp32")
+
+
+def linear_cross_entropy(m: int, v: int, k: int, dtype: torch.dtype) -> Work:
+    """Loss and logsumexp of X[m, k] · W[v, k]ᵀ without storing the logits: 2·m·v·k + 4·m·v FLOPs.
+
+    X, W and one int64 target a row are read, two fp32 results a row written.
+    """
+    item = _check(dtype, m=m, v=v, k=k)
+    read, written = (m * k + v * k) * item + 8 * m, 8 * m
+    return Work(2 * m * v * k + 4 * m * v, read + written, PEAK_OF[dtype], "read")
+
+
 def rms_norm(rows: int, cols: int, dtype: torch.dtype) -> Work:
     """x / rms(x) · γ over the last axis: four FLOPs an element, γ read once."""
     item = _check(dtype, rows=rows, cols=cols)
