@@ -10,10 +10,11 @@ __all__ = ['EPS', 'ONE_READ', 'FEW_ROWS', 'SHAPES', 'CASES', 'BACKWARD_ONE_READ'
            'backward_means_kernel', 'backward_columns_kernel', 'rms_norm_backward_wide', 'layer_norm_backward_wide']
 
 def merge_moments(n_a, mean_a, m2_a, n_b, mean_b, m2_b):
-    """(n, mean, M2) of two sets of numbers together; numbers, arrays or tensors. An empty set changes nothing.
+    """(n, mean, M2) of two sets of numbers together; numbers, arrays or tensors; either may be empty.
 
     M2 is the sum of squared distances from the mean; the variance is M2 / n.
-    Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).
+    Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979).
     """
     n = n_a + n_b
     share = n_b / max(n, 1)
@@ -60,8 +61,9 @@ def scale_rows_kernel(x_ptr, gamma_ptr, rstd_ptr, y_ptr, cols, BLOCK: tl.constex
         gamma = tl.load(gamma_ptr + col, mask=mask, other=0.0).to(tl.float32)
         tl.store(y_ptr + row * cols + col, x * rstd * gamma, mask=mask)                     # one write
 
-def rms_norm_two_kernels(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, BLOCK: int = 1024) -> torch.Tensor:
-    """RMSNorm over the last axis of x[…, cols] with gamma[cols], in two kernels that both read x (step 1)."""
+def rms_norm_two_kernels(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS,
+                         BLOCK: int = 1024) -> torch.Tensor:
+    """RMSNorm over the last axis of x[…, cols] with gamma[cols], by two kernels that read x (step 1)."""
     rows, cols = check_rows(x, gamma=gamma)
     y, rstd = torch.empty_like(x), torch.empty(rows, dtype=torch.float32, device=x.device)
     if x.numel():
@@ -72,12 +74,13 @@ def rms_norm_two_kernels(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS,
 @triton.jit
 def tile_of_rows(first, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     row = first + tl.arange(0, ROWS)                                       # [ROWS]
-    col = tl.arange(0, BLOCK)                                              # [BLOCK] a power of two, at least cols
+    col = tl.arange(0, BLOCK)                                        # [BLOCK] a power of two, at least cols
     mask = (row[:, None] < rows) & (col[None, :] < cols)                   # [ROWS, BLOCK]
     return row, col, row[:, None].to(tl.int64) * cols + col[None, :], mask
 
 @triton.jit
-def rms_norm_kernel(x_ptr, gamma_ptr, y_ptr, rstd_ptr, rows, cols, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def rms_norm_kernel(x_ptr, gamma_ptr, y_ptr, rstd_ptr, rows, cols, eps, ROWS: tl.constexpr,
+                    BLOCK: tl.constexpr):
     row, col, offs, mask = tile_of_rows(tl.program_id(0) * ROWS, rows, cols, ROWS, BLOCK)
     x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)         # the only read of x
     gamma = tl.load(gamma_ptr + col, mask=col < cols, other=0.0)           # stays packed until it is used
@@ -88,7 +91,7 @@ def rms_norm_kernel(x_ptr, gamma_ptr, y_ptr, rstd_ptr, rows, cols, eps, ROWS: tl
         tl.store(rstd_ptr + row, rstd, mask=row < rows)
 
 ONE_READ = 16384  # columns up to which a row is kept in registers; longer ones are read twice (section 12)
-FEW_ROWS = 1024  # below, there is a program for every row and still room on the SMs: the single row must be fast
+FEW_ROWS = 1024  # below, the SMs have room for more than there is: the single row must be fast
 
 def launch_of(rows: int, cols: int, inputs: int = 1) -> dict[str, int]:
     """ROWS (rows a program) and num_warps of a norm, as measured on an H200, by the length of a row."""
@@ -107,9 +110,9 @@ def launch_of(rows: int, cols: int, inputs: int = 1) -> dict[str, int]:
 
 def rms_norm_stats(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, stats: bool = True,
                    **launch: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(y, rstd): RMSNorm over the last axis of x[…, cols] with gamma[cols]; rstd[rows] in fp32 is for backward.
+    """(y, rstd): RMSNorm over the last axis of x[…, cols] with gamma[cols]; rstd is fp32, for backward.
 
-    launch: ROWS (a power of two) and num_warps, instead of those of `launch_of`. Arithmetic in fp32; y has x's dtype.
+    launch: ROWS (a power of two) and num_warps, instead of those of `launch_of`. y has x's dtype.
     """
     rows, cols = check_rows(x, gamma=gamma)
     if cols > ONE_READ and not launch:
@@ -119,11 +122,12 @@ def rms_norm_stats(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, stats
     if x.numel():
         launch = launch_of(rows, cols) | launch
         grid = (triton.cdiv(rows, launch["ROWS"]),)
-        rms_norm_kernel[grid](x, gamma, y, rstd, rows, cols, eps, BLOCK=triton.next_power_of_2(cols), **launch)
+        rms_norm_kernel[grid](x, gamma, y, rstd, rows, cols, eps, BLOCK=triton.next_power_of_2(cols),
+                              **launch)
     return y, rstd
 
 def rms_norm(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, **launch: int) -> torch.Tensor:
-    """y = x / √(mean(x²) + eps) · gamma over the last axis of x[…, cols]; contiguous, any number of columns."""
+    """y = x / √(mean(x²) + eps) · gamma over the last axis of x[…, cols]; contiguous, any cols."""
     return rms_norm_stats(x, gamma, eps, stats=False, **launch)[0]
 
 @triton.jit
@@ -142,8 +146,9 @@ def layer_norm_kernel(x_ptr, gamma_ptr, beta_ptr, y_ptr, mean_ptr, rstd_ptr, row
         tl.store(mean_ptr + row, mean, mask=row < rows)
         tl.store(rstd_ptr + row, rstd, mask=row < rows)
 
-def layer_norm_stats(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float = EPS, stats: bool = True,
-                     **launch: int) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+def layer_norm_stats(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float = EPS,
+                     stats: bool = True, **launch: int
+                     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """(y, mean, rstd): LayerNorm over the last axis of x[…, cols] with gamma[cols] and beta[cols].
 
     mean and rstd [rows] in fp32 are for backward. launch: ROWS (a power of two) and num_warps.
@@ -157,13 +162,13 @@ def layer_norm_stats(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, e
     if x.numel():
         launch = launch_of(rows, cols) | launch
         grid = (triton.cdiv(rows, launch["ROWS"]),)
-        layer_norm_kernel[grid](x, gamma, beta, y, mean, rstd, rows, cols, eps, BLOCK=triton.next_power_of_2(cols),
-                                **launch)
+        layer_norm_kernel[grid](x, gamma, beta, y, mean, rstd, rows, cols, eps,
+                                BLOCK=triton.next_power_of_2(cols), **launch)
     return y, mean, rstd
 
 def layer_norm(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float = EPS,
                **launch: int) -> torch.Tensor:
-    """y = (x − mean) / √(variance + eps) · gamma + beta over the last axis; contiguous, any number of columns."""
+    """y = (x − mean) / √(variance + eps) · gamma + beta over the last axis; contiguous, any cols."""
     return layer_norm_stats(x, gamma, beta, eps, stats=False, **launch)[0]
 
 @triton.jit
@@ -181,7 +186,7 @@ def add_rms_norm_kernel(x_ptr, residual_ptr, gamma_ptr, y_ptr, h_ptr, rows, cols
 
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, eps: float = EPS,
                  **launch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(RMSNorm(h) · gamma, h) with h = x + residual, over the last axis of x[…, cols]; contiguous, one pass."""
+    """(RMSNorm(h) · gamma, h) with h = x + residual, over the last axis; contiguous, one pass."""
     rows, cols = check_rows(x, gamma=gamma)
     check_tensor("residual", residual, shape=x.shape, dtype=x.dtype, like=x)
     if cols > ONE_READ and not launch:
@@ -190,8 +195,8 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, e
     if x.numel():
         launch = launch_of(rows, cols, 2) | launch
         grid = (triton.cdiv(rows, launch["ROWS"]),)
-        add_rms_norm_kernel[grid](x, residual, gamma, y, h, rows, cols, eps, BLOCK=triton.next_power_of_2(cols),
-                                  **launch)
+        add_rms_norm_kernel[grid](x, residual, gamma, y, h, rows, cols, eps,
+                                  BLOCK=triton.next_power_of_2(cols), **launch)
     return y, h
 
 SHAPES = [(1, 1), (17, 33), (5, 768), (0, 8), (3, 0), (3, 1000)]
@@ -231,10 +236,11 @@ CASES = [
     Operator("rms_norm_stats", rms_norm_stats, _stats_reference, _rms_operands,
              **{**_ROWS, "shapes": [s for s in SHAPES if s[1]]}),
     Operator("rms_norm_short", rms_norm, _rms_reference, _rms_operands, [(1100, 64)], (2048, 64), edges=()),
-    Operator("rms_norm_long", rms_norm, _rms_reference, _rms_operands, [(2, 9000)], (2048, ONE_READ), edges=(),
-             depth=9000),
+    Operator("rms_norm_long", rms_norm, _rms_reference, _rms_operands, [(2, 9000)],
+             (2048, ONE_READ), edges=(), depth=9000),
     Operator("layer_norm", layer_norm, _layer_reference, _layer_operands, **_ROWS, configs=_LAUNCHES),
-    Operator("layer_norm_long", layer_norm, _layer_reference, _layer_operands, [(2, 9000)], (2048, ONE_READ),
+    Operator("layer_norm_long", layer_norm, _layer_reference, _layer_operands, [(2, 9000)], (2048,
+                                                                                             ONE_READ),
              edges=(), depth=9000),
     Operator("add_rms_norm", add_rms_norm, _add_reference, _add_operands, **_ROWS, configs=_LAUNCHES),
 ]
@@ -245,23 +251,23 @@ def load_rows(ptr, first, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     return tl.load(ptr + offs, mask=mask, other=0.0)
 
 @triton.jit
-def norm_backward_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, dx_ptr, dgamma_ptr, dbeta_ptr, rows, cols,
-                         ROWS: tl.constexpr, BLOCK: tl.constexpr, PREFETCH: tl.constexpr):
+def norm_backward_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, dx_ptr, dgamma_ptr, dbeta_ptr, rows,
+                         cols, ROWS: tl.constexpr, BLOCK: tl.constexpr, PREFETCH: tl.constexpr):
     pid, lane, step = tl.program_id(0), tl.arange(0, BLOCK), tl.num_programs(0) * ROWS
-    gamma = tl.load(gamma_ptr + lane, mask=lane < cols, other=0.0)         # stays packed: half the registers
+    gamma = tl.load(gamma_ptr + lane, mask=lane < cols, other=0.0)        # stays packed: half the registers
     dgamma, dbeta = tl.zeros((ROWS, BLOCK), tl.float32), tl.zeros((ROWS, BLOCK), tl.float32)
     next_dy = load_rows(dy_ptr, pid * ROWS, rows, cols, ROWS, BLOCK)       # read 1
     next_x = load_rows(x_ptr, pid * ROWS, rows, cols, ROWS, BLOCK)         # read 2
     for first in range(pid * ROWS, rows, step):
         dy, x = next_dy.to(tl.float32), next_x.to(tl.float32)
-        if PREFETCH:                                                       # on their way while this row is reduced
+        if PREFETCH:                                                # on their way while this row is reduced
             next_dy = load_rows(dy_ptr, first + step, rows, cols, ROWS, BLOCK)
             next_x = load_rows(x_ptr, first + step, rows, cols, ROWS, BLOCK)
         row, col, offs, mask = tile_of_rows(first, rows, cols, ROWS, BLOCK)
         rstd = tl.load(rstd_ptr + row, mask=row < rows, other=0.0)[:, None]
         if mean_ptr is not None:
             x -= tl.load(mean_ptr + row, mask=row < rows, other=0.0)[:, None]
-        x_hat, g = x * rstd, dy * gamma.to(tl.float32)[None, :]            # padded lanes: g = 0 adds nothing
+        x_hat, g = x * rstd, dy * gamma.to(tl.float32)[None, :]           # padded lanes: g = 0 adds nothing
         dx = g - x_hat * (tl.sum(g * x_hat, 1) / cols)[:, None]
         if mean_ptr is not None:
             dx -= (tl.sum(g, 1) / cols)[:, None]
@@ -287,19 +293,20 @@ def sum_partials_kernel(partial_ptr, out_ptr, programs, cols, BLOCK_P: tl.conste
     tl.store(out_ptr + col, tl.sum(acc, 0), mask=col < cols)
 
 def sum_partials(partial: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The sum of partial[programs, cols] (fp32) over its rows, rounded to dtype; the same bits in every run."""
+    """The sum of partial[programs, cols] (fp32) over its rows, rounded to dtype; always the same bits."""
     (programs, cols), BLOCK = partial.shape, 32
     out = torch.empty(cols, dtype=dtype, device=partial.device)
     if cols:
-        sum_partials_kernel[(triton.cdiv(cols, BLOCK),)](partial, out, programs, cols, BLOCK_P=64, BLOCK=BLOCK)
+        sum_partials_kernel[(triton.cdiv(cols, BLOCK),)](partial, out, programs, cols, BLOCK_P=64,
+                                                         BLOCK=BLOCK)
     return out
 
-BACKWARD_ONE_READ = 8192  # columns up to which a row's dy, x, gamma, dgamma and the next row fit into registers
+BACKWARD_ONE_READ = 8192  # columns up to which a row, the next one, gamma and dgamma fit into registers
 
 def backward_launch_of(cols: int, centre: bool) -> dict[str, int]:
-    """ROWS (a program's rows at a time) and num_warps of the backward kernel: 256 columns a warp, as measured.
+    """ROWS (a program's rows at a time) and num_warps of the backward kernel: 256 columns a warp.
 
-    centre: LayerNorm, whose dbeta takes registers too; its threads must be allowed more, so there are fewer of them.
+    centre: LayerNorm, whose dbeta takes registers too: fewer threads, so that each may have more.
     """
     BLOCK = triton.next_power_of_2(cols)
     return {"ROWS": max(1024 // BLOCK, 1), "num_warps": min(max(BLOCK // 256, 4), 16 if centre else 32)}
@@ -311,11 +318,12 @@ def _norm_backward(dy, x, gamma, mean, rstd, PREFETCH=True, **launch):
     for name, stat in ({"rstd": rstd} if mean is None else {"rstd": rstd, "mean": mean}).items():
         check_tensor(name, stat, dtype=torch.float32, like=x)
         if stat.numel() != rows:
-            raise ValueError(f"{name} has {stat.numel()} numbers, expected one a row, {rows}: take the forward's.")
+            raise ValueError(f"{name} has {stat.numel()} numbers, expected {rows}: take the forward's.")
     if cols > BACKWARD_ONE_READ and not launch:
         return _norm_backward_wide(dy, x, gamma, mean, rstd)
     dx, launch = torch.empty_like(x), backward_launch_of(cols, mean is not None) | launch
-    programs = min(sm_count(x) * max(32 // launch["num_warps"], 1), triton.cdiv(rows, launch["ROWS"])) if cols else 0
+    resident = sm_count(x) * (32 // launch["num_warps"])
+    programs = min(resident, triton.cdiv(rows, launch["ROWS"])) if cols else 0
     dgamma = torch.empty((programs, cols), dtype=torch.float32, device=x.device)
     dbeta = torch.empty_like(dgamma) if mean is not None else None
     if programs:
@@ -325,28 +333,29 @@ def _norm_backward(dy, x, gamma, mean, rstd, PREFETCH=True, **launch):
 
 def rms_norm_backward(dy: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, rstd: torch.Tensor,
                       **launch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dx[…, cols], dgamma[cols]) of RMSNorm from dy, x, gamma and the forward's rstd; the same bits in every run.
+    """(dx[…, cols], dgamma[cols]) of RMSNorm from dy, x, gamma and the forward's rstd.
 
-    launch: ROWS (a power of two), num_warps and PREFETCH, instead of those that were measured.
+    The same bits in every run. launch: ROWS (a power of two), num_warps and PREFETCH, if other than usual.
     """
     return _norm_backward(dy, x, gamma, None, rstd, **launch)[:2]
 
 def layer_norm_backward(dy: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, mean: torch.Tensor,
-                        rstd: torch.Tensor, **launch: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dx[…, cols], dgamma[cols], dbeta[cols]) of LayerNorm from dy, x, gamma and the forward's mean and rstd."""
+                        rstd: torch.Tensor, **launch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dx[…, cols], dgamma[cols], dbeta[cols]) of LayerNorm from dy, x, gamma, mean and rstd."""
     return _norm_backward(dy, x, gamma, mean, rstd, **launch)
 
 @triton.jit
-def rms_norm_looped_kernel(x_ptr, residual_ptr, gamma_ptr, y_ptr, h_ptr, rstd_ptr, cols, eps, BLOCK: tl.constexpr,
-                           HINTS: tl.constexpr):
+def rms_norm_looped_kernel(x_ptr, residual_ptr, gamma_ptr, y_ptr, h_ptr, rstd_ptr, cols, eps,
+                           BLOCK: tl.constexpr, HINTS: tl.constexpr):
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     squares = tl.zeros((BLOCK,), tl.float32)
-    KEEP: tl.constexpr = "evict_last" if HINTS else ""                     # to the L2: this will be needed again
+    KEEP: tl.constexpr = "evict_last" if HINTS else ""                # to the L2: this will be needed again
     DROP: tl.constexpr = "evict_first" if HINTS else ""                    # this will not
     source = x_ptr
     for start in range(0, cols, BLOCK):                                    # first read: from HBM
         col = start + lane
-        h = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0, eviction_policy=KEEP).to(tl.float32)
+        h = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0, eviction_policy=KEEP)
+        h = h.to(tl.float32)
         if residual_ptr is not None:
             h += tl.load(residual_ptr + row * cols + col, mask=col < cols, other=0.0).to(tl.float32)
             stored = h.to(h_ptr.dtype.element_ty)
@@ -355,18 +364,20 @@ def rms_norm_looped_kernel(x_ptr, residual_ptr, gamma_ptr, y_ptr, h_ptr, rstd_pt
         squares += h * h
     if residual_ptr is not None:
         source = h_ptr
-        tl.debug_barrier()                                                 # all threads' parts of h are stored
+        tl.debug_barrier()                                              # all threads' parts of h are stored
     rstd = tl.rsqrt(tl.sum(squares) / cols + eps)
     if rstd_ptr is not None:
         tl.store(rstd_ptr + row, rstd)
-    for start in range(0, cols, BLOCK):                                    # second read: from the L2, if it was kept
+    for start in range(0, cols, BLOCK):                           # second read: from the L2, if it was kept
         col = start + lane
-        h = tl.load(source + row * cols + col, mask=col < cols, other=0.0, eviction_policy=DROP).to(tl.float32)
+        h = tl.load(source + row * cols + col, mask=col < cols, other=0.0, eviction_policy=DROP)
         gamma = tl.load(gamma_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-        tl.store(y_ptr + row * cols + col, h * rstd * gamma, mask=col < cols, eviction_policy=DROP)
+        tl.store(y_ptr + row * cols + col, h.to(tl.float32) * rstd * gamma, mask=col < cols,
+                 eviction_policy=DROP)
 
-def rms_norm_looped(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, stats: bool = True, BLOCK: int = 8192,
-                    num_warps: int = 32, HINTS: bool = True) -> tuple[torch.Tensor, torch.Tensor | None]:
+def rms_norm_looped(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, stats: bool = True,
+                    BLOCK: int = 8192, num_warps: int = 32, HINTS: bool = True,
+                    ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """(y, rstd) of RMSNorm for rows of any length, read twice in blocks; rstd is None without stats."""
     rows, cols = check_rows(x, gamma=gamma)
     y = torch.empty_like(x)
@@ -378,7 +389,7 @@ def rms_norm_looped(x: torch.Tensor, gamma: torch.Tensor, eps: float = EPS, stat
 
 def add_rms_norm_looped(x: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, eps: float = EPS,
                         BLOCK: int = 8192, num_warps: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """(RMSNorm(h) · gamma, h) with h = x + residual for rows of any length; the inputs are read once, h is read back."""
+    """(RMSNorm(h) · gamma, h) with h = x + residual for rows of any length; h is written and read back."""
     rows, cols = check_rows(x, gamma=gamma)
     check_tensor("residual", residual, shape=x.shape, dtype=x.dtype, like=x)
     y, h = torch.empty_like(x), torch.empty_like(x)
@@ -395,12 +406,14 @@ def merge(n_a, mean_a, m2_a, n_b, mean_b, m2_b):
     return mean_a + delta * share, m2_a + m2_b + delta * delta * n_a * share
 
 @triton.jit
-def layer_norm_looped_kernel(x_ptr, gamma_ptr, beta_ptr, y_ptr, mean_ptr, rstd_ptr, cols, eps, BLOCK: tl.constexpr):
+def layer_norm_looped_kernel(x_ptr, gamma_ptr, beta_ptr, y_ptr, mean_ptr, rstd_ptr, cols, eps,
+                             BLOCK: tl.constexpr):
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     mean, m2 = 0.0, 0.0
     for start in range(0, cols, BLOCK):                                    # first read
         col = start + lane
-        x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0, eviction_policy="evict_last")
+        x = x.to(tl.float32)
         count = min(cols - start, BLOCK)
         mean_b = tl.sum(x) / count
         centred = tl.where(col < cols, x - mean_b, 0.0)
@@ -411,26 +424,29 @@ def layer_norm_looped_kernel(x_ptr, gamma_ptr, beta_ptr, y_ptr, mean_ptr, rstd_p
         tl.store(rstd_ptr + row, rstd)
     for start in range(0, cols, BLOCK):                                    # second read
         col = start + lane
-        x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0, eviction_policy="evict_first")
         gamma = tl.load(gamma_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
         beta = tl.load(beta_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-        y = (x - mean) * rstd * gamma + beta
+        y = (x.to(tl.float32) - mean) * rstd * gamma + beta
         tl.store(y_ptr + row * cols + col, y, mask=col < cols, eviction_policy="evict_first")
 
 def layer_norm_looped(
         x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float = EPS, stats: bool = True,
-        BLOCK: int = 8192, num_warps: int = 32) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """(y, mean, rstd) of LayerNorm for rows of any length, read twice in blocks whose moments are merged."""
+        BLOCK: int = 8192, num_warps: int = 32,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """(y, mean, rstd) of LayerNorm for rows of any length, read twice; the blocks' moments are merged."""
     rows, cols = check_rows(x, gamma=gamma, beta=beta)
     y, mean, rstd = torch.empty_like(x), None, None
     if stats:
         mean, rstd = (torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device) for _ in range(2))
     if x.numel():
-        layer_norm_looped_kernel[(rows,)](x, gamma, beta, y, mean, rstd, cols, eps, BLOCK=BLOCK, num_warps=num_warps)
+        layer_norm_looped_kernel[(rows,)](x, gamma, beta, y, mean, rstd, cols, eps, BLOCK=BLOCK,
+                                          num_warps=num_warps)
     return y, mean, rstd
 
 @triton.jit
-def backward_means_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_ptr, rows, cols, BLOCK: tl.constexpr):
+def backward_means_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_ptr, rows, cols,
+                          BLOCK: tl.constexpr):
     row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     products, gradients = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for start in range(0, cols, BLOCK):
@@ -447,8 +463,8 @@ def backward_means_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_pt
         tl.store(means_ptr + rows + row, tl.sum(gradients) / cols)                    # mean of g
 
 @triton.jit
-def backward_columns_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_ptr, dx_ptr, dgamma_ptr, dbeta_ptr,
-                            rows, cols, BLOCK: tl.constexpr):
+def backward_columns_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_ptr, dx_ptr, dgamma_ptr,
+                            dbeta_ptr, rows, cols, BLOCK: tl.constexpr):
     pid, col = tl.program_id(1), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     gamma = tl.load(gamma_ptr + col, mask=mask, other=0.0).to(tl.float32)
@@ -471,7 +487,7 @@ def backward_columns_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_
         tl.store(dbeta_ptr + part, dbeta, mask=mask)
 
 def _norm_backward_wide(dy, x, gamma, mean, rstd, BLOCK: int = 2048, num_warps: int = 4):
-    """(dx, dgamma, dbeta or None) for rows of any length: two kernels that both read dy and x, and the sum."""
+    """(dx, dgamma, dbeta or None) for rows of any length: two kernels that read dy and x, and the sum."""
     rows, cols = check_rows(x, gamma=gamma)
     blocks = triton.cdiv(cols, BLOCK)
     programs = min(max(8 * sm_count(x) // max(blocks, 1), 1), rows)
@@ -479,9 +495,10 @@ def _norm_backward_wide(dy, x, gamma, mean, rstd, BLOCK: int = 2048, num_warps: 
     dgamma = torch.empty((programs, cols), dtype=torch.float32, device=x.device)
     dbeta = torch.empty_like(dgamma) if mean is not None else None
     if x.numel():
-        backward_means_kernel[(rows,)](dy, x, gamma, mean, rstd, means, rows, cols, BLOCK=BLOCK, num_warps=num_warps)
-        backward_columns_kernel[(blocks, programs)](dy, x, gamma, mean, rstd, means, dx, dgamma, dbeta, rows, cols,
-                                                    BLOCK=BLOCK, num_warps=num_warps)
+        backward_means_kernel[(rows,)](dy, x, gamma, mean, rstd, means, rows, cols, BLOCK=BLOCK,
+                                       num_warps=num_warps)
+        backward_columns_kernel[(blocks, programs)](dy, x, gamma, mean, rstd, means, dx, dgamma, dbeta,
+                                                    rows, cols, BLOCK=BLOCK, num_warps=num_warps)
     return dx, sum_partials(dgamma, gamma.dtype), None if mean is None else sum_partials(dbeta, gamma.dtype)
 
 
@@ -516,27 +533,30 @@ def _layer_backward_operands(shape, dtype, rand):
     rstd = torch.rsqrt((x.double() - mean[..., None]).square().mean(-1) + EPS).float()
     return dy, x, gamma, mean.float(), rstd
 
-_LOOPED = dict(shapes=[(1, 1), (3, 1000), (0, 8), (2, 9000)], gate_shape=(8, 65536), depth=lambda x, *_: x.shape[-1])
-_BACK = dict(shapes=[(1, 9), (17, 33), (0, 8), (5, 768), (9, 1000)], gate_shape=(4096, 4096), edges=("zeros",),
-             depth=lambda dy, *_: sum(dy.shape))
-_PREFETCH = [Config({}), Config({"PREFETCH": False})]
+_LOOPED = dict(shapes=[(1, 1), (3, 1000), (0, 8), (2, 9000)], gate_shape=(8, 65536),
+               depth=lambda x, *_: x.shape[-1])
+_BACK = dict(shapes=[(1, 9), (17, 33), (0, 8), (5, 768), (9, 1000)], gate_shape=(4096, 4096),
+             edges=("zeros",), depth=lambda dy, *_: sum(dy.shape))
+_LONG = {**_BACK, "shapes": [(3, 5000)], "gate_shape": (1024, BACKWARD_ONE_READ)}
 _WIDE = {**_BACK, "shapes": [(1, 9), (9, 1000), (3, 5000)], "gate_shape": (64, 65536)}
+_PREFETCH = [Config({}), Config({"PREFETCH": False})]
 
+def _looped_y(x, gamma):
+    return rms_norm_looped(x, gamma, stats=False)[0]
+
+def _layer_looped_y(x, gamma, beta):
+    return layer_norm_looped(x, gamma, beta, stats=False)[0]
+
+_RMS_BACK, _LAYER_BACK = ((_rms_backward_reference, _rms_backward_operands),
+                          (_layer_backward_reference, _layer_backward_operands))
 CASES += [
-    Operator("rms_norm_looped", lambda x, gamma, **c: rms_norm_looped(x, gamma, stats=False, **c)[0], _rms_reference,
-             _rms_operands, **_LOOPED),
-    Operator("layer_norm_looped", lambda x, gamma, beta, **c: layer_norm_looped(x, gamma, beta, stats=False, **c)[0],
-             _layer_reference, _layer_operands, **_LOOPED),
+    Operator("rms_norm_looped", _looped_y, _rms_reference, _rms_operands, **_LOOPED),
+    Operator("layer_norm_looped", _layer_looped_y, _layer_reference, _layer_operands, **_LOOPED),
     Operator("add_rms_norm_looped", add_rms_norm_looped, _add_reference, _add_operands, **_LOOPED),
-    Operator("rms_norm_backward", rms_norm_backward, _rms_backward_reference, _rms_backward_operands, **_BACK,
-             configs=_PREFETCH),
-    Operator("layer_norm_backward", layer_norm_backward, _layer_backward_reference, _layer_backward_operands, **_BACK,
-             configs=_PREFETCH),
-    Operator("rms_norm_backward_long", rms_norm_backward, _rms_backward_reference, _rms_backward_operands,
-             **{**_BACK, "shapes": [(3, 5000)], "gate_shape": (1024, BACKWARD_ONE_READ)}),
-    Operator("layer_norm_backward_long", layer_norm_backward, _layer_backward_reference, _layer_backward_operands,
-             **{**_BACK, "shapes": [(3, 5000)], "gate_shape": (1024, BACKWARD_ONE_READ)}),
-    Operator("rms_norm_backward_wide", rms_norm_backward_wide, _rms_backward_reference, _rms_backward_operands, **_WIDE),
-    Operator("layer_norm_backward_wide", layer_norm_backward_wide, _layer_backward_reference, _layer_backward_operands,
-             **_WIDE),
+    Operator("rms_norm_backward", rms_norm_backward, *_RMS_BACK, **_BACK, configs=_PREFETCH),
+    Operator("layer_norm_backward", layer_norm_backward, *_LAYER_BACK, **_BACK, configs=_PREFETCH),
+    Operator("rms_norm_backward_long", rms_norm_backward, *_RMS_BACK, **_LONG),
+    Operator("layer_norm_backward_long", layer_norm_backward, *_LAYER_BACK, **_LONG),
+    Operator("rms_norm_backward_wide", rms_norm_backward_wide, *_RMS_BACK, **_WIDE),
+    Operator("layer_norm_backward_wide", layer_norm_backward_wide, *_LAYER_BACK, **_WIDE),
 ]
