@@ -49,6 +49,11 @@ CLOSED = {
     "linear_cross_entropy": [((3, 5, 7, BF16), 2 * 105 + 4 * 15, [(3, 7), (5, 7), (3, 4), (3, 2), (3, 2)], 2,
                               "bf16", "read")],
     "rms_norm": [((3, 7, F32), 4 * 21, [(3, 7), (7,), (3, 7)], 4, "fp32", "copy")],
+    "layer_norm": [((3, 7, F16), 7 * 21, [(3, 7), (7,), (7,), (3, 7)], 2, "fp32", "copy")],
+    "add_rms_norm": [((3, 7, F16), 5 * 21, [(3, 7), (3, 7), (7,), (3, 7), (3, 7)], 2, "fp32", "copy")],
+    "rms_norm_backward": [((3, 7, F32), 9 * 21, [*[(3, 7)] * 3, (7,), (7,), (3,)], 4, "fp32", "copy"),
+                          ((4, 7, BF16), 9 * 28, [*[(4, 7)] * 3, (7,), (7,), (2 * 4,)], 2, "fp32", "copy")],
+    "layer_norm_backward": [((3, 7, F16), 13 * 21, [*[(3, 7)] * 3, *[(7,)] * 3, (6,), (6,)], 2, "fp32", "copy")],
     "gemm": [((3, 5, 7, F16), 3 * 5 * 7 * 2, [(3, 7), (7, 5), (3, 5)], 2, "fp16", "copy"),
              ((3, 5, 7, I8, torch.int32), 210, [(3, 7), (7, 5), *[(3, 5)] * 4], 1, "int8", "copy"),
              ((1, 64, 512, BF16), 2 * 64 * 512, [(1, 512), (512, 64), (1, 64)], 2, "bf16", "read")],
@@ -190,6 +195,31 @@ def test_fusing_bias_and_silu_saves_one_read_and_one_write_of_c():
     m, n, k = 64, 48, 32
     bias = n * 2
     assert cost.linear_silu_separate(m, n, k, F16).bytes == cost.gemm(m, n, k, F16).bytes + bias + 2 * m * n * 2
+
+
+def norm_by_rows(x: np.ndarray, gamma: np.ndarray, reads: int) -> tuple[np.ndarray, int]:
+    """(RMSNorm, elements moved) row by row, each row loaded `reads` times, gamma once."""
+    y, moved = np.full_like(x, np.nan), gamma.size
+    for i in range(len(x)):
+        for _ in range(reads):
+            row = x[i].copy()
+            moved += row.size
+        y[i] = row / np.sqrt((row * row).mean() + 1e-5) * gamma
+        moved += row.size
+    return y, moved
+
+
+def test_rms_norm_bytes_equal_the_counted_loads_of_one_read():
+    x, gamma = np.random.default_rng(0).standard_normal((9, 33)), np.ones(33)
+    y, moved = norm_by_rows(x, gamma, 1)
+    assert np.isfinite(y).all() and cost.rms_norm(9, 33, F16).bytes == 2 * moved
+    assert 2 * norm_by_rows(x, gamma, 2)[1] == cost.rms_norm(9, 33, F16).bytes + 2 * x.size
+
+
+def test_fusing_the_residual_saves_one_read_of_the_sum():
+    rows, cols = 9, 33
+    apart = cost.add(rows * cols, F16).bytes + cost.rms_norm(rows, cols, F16).bytes
+    assert apart - cost.add_rms_norm(rows, cols, F16).bytes == rows * cols * 2
 
 
 # --- Work ----------------------------------------------------------------------------------------

@@ -189,6 +189,36 @@ def rms_norm(rows: int, cols: int, dtype: torch.dtype) -> Work:
     return Work(4 * rows * cols, (2 * rows * cols + cols) * item, "fp32")
 
 
+def layer_norm(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """(x − mean) / std · γ + β over the last axis: sum, subtract, square, add, three to scale: seven FLOPs."""
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(7 * rows * cols, (2 * rows * cols + 2 * cols) * item, "fp32")
+
+
+def add_rms_norm(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """h = x + residual and its RMSNorm in one pass: two reads, two writes, five FLOPs an element, γ read once."""
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(5 * rows * cols, (4 * rows * cols + cols) * item, "fp32")
+
+
+def rms_norm_backward(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """dx and dγ from dy, x, γ and rstd (fp32): two reads, one write, nine FLOPs an element (lesson 07, section 4).
+
+    x̂ 1, dy·γ 1, mean of g·x̂ 2, g − x̂·mean 2, times rstd 1, dγ 2.
+    """
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(9 * rows * cols, (3 * rows * cols + 2 * cols) * item + 4 * rows, "fp32")
+
+
+def layer_norm_backward(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """dx, dγ and dβ from dy, x, γ, mean and rstd (fp32): two reads, one write, thirteen FLOPs an element.
+
+    Those of rms_norm_backward, and x − mean 1, mean of g 1, its subtraction 1, dβ 1.
+    """
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(13 * rows * cols, (3 * rows * cols + 3 * cols) * item + 8 * rows, "fp32")
+
+
 def gemm(m: int, n: int, k: int, dtype: torch.dtype, out: torch.dtype | None = None) -> Work:
     """C[m, n] = A[m, k] · B[k, n]: 2·m·n·k FLOPs; A and B read once, C written once.
 
