@@ -183,7 +183,7 @@ def silu_mul_backward(n: int, dtype: torch.dtype) -> Work:
 
 
 def gate_up(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
-    """silu(X·Wg)·(X·Wu) with X[m, k], Wg[k, f], Wu[k, f]: two products; X and both weights read once, [m, f] written."""
+    """silu(X·Wg)·(X·Wu) with X[m, k], Wg[k, f], Wu[k, f]: X and both weights read once, [m, f] written."""
     item = _check(dtype, m=m, f=f, k=k)
     read, written = (m * k + 2 * k * f) * item, m * f * item
     return Work(4 * m * f * k + 5 * m * f, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
@@ -197,7 +197,7 @@ def gate_up_separate(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
 
 
 def swiglu_ffn(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
-    """(silu(X·Wg)·(X·Wu))·Wd with X[m, k], Wd[f, k]: six FLOPs a weight and token; X, three weights and Y cross once."""
+    """(silu(X·Wg)·(X·Wu))·Wd with X[m, k], Wd[f, k]: six FLOPs a weight and token; X, weights and Y once."""
     item = _check(dtype, m=m, f=f, k=k)
     read, written = (m * k + 3 * k * f) * item, m * k * item
     return Work(6 * m * f * k + 5 * m * f, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
