@@ -67,6 +67,15 @@ CLOSED = {
                              [(3, 7), (7,), (3, 7), *[(3, 7)] * 2, (3, 7), (7,), (3, 7)], 4, "fp32", "copy")],
     "linear_silu_separate": [((3, 5, 7, F16), 2 * 105 + 15 + 4 * 15,
                               [(3, 7), (7, 5), (5,), (3, 5), (3, 5), (3, 5)], 2, "fp16", "copy")],
+    "silu_mul": [((50, F16), 50 * (4 + 1), [(50,)] * 3, 2, "fp32", "copy")],
+    "silu_mul_backward": [((50, BF16), 50 * (4 + 1 + 1 + 3 + 2), [(50,)] * (3 + 2), 2, "fp32", "copy")],
+    "gate_up": [((3, 5, 7, F16), 2 * (2 * 105) + 15 * 5, [(3, 7), (7, 5), (7, 5), (3, 5)], 2, "fp16", "copy"),
+                ((1, 64, 512, BF16), 4 * 64 * 512 + 64 * 5, [(1, 512), (512, 128), (1, 64)], 2, "bf16", "read")],
+    "gate_up_separate": [((3, 5, 7, F16), 2 * (2 * 105) + 15 * 5,
+                          [(3, 7), (7, 5), (3, 5)] * 2 + [(3, 5)] * (2 + 3), 2, "fp16", "copy")],
+    "swiglu_ffn": [((3, 5, 7, F32), 3 * (2 * 105) + 15 * 5,
+                    [(3, 7), (7, 5), (7, 5), (5, 7), (3, 7)], 4, "fp32", "copy"),
+                   ((1, 64, 512, BF16), 6 * 64 * 512 + 64 * 5, [(1, 512), (512, 192), (1, 512)], 2, "bf16", "read")],
 }
 
 
@@ -220,6 +229,41 @@ def test_fusing_the_residual_saves_one_read_of_the_sum():
     rows, cols = 9, 33
     apart = cost.add(rows * cols, F16).bytes + cost.rms_norm(rows, cols, F16).bytes
     assert apart - cost.add_rms_norm(rows, cols, F16).bytes == rows * cols * 2
+def test_fusing_gate_and_up_saves_one_read_of_x_and_six_passes_over_the_hidden_layer():
+    m, f, k = 64, 48, 32
+    assert cost.gate_up_separate(m, f, k, F16).bytes - cost.gate_up(m, f, k, F16).bytes == (m * k + 6 * m * f) * 2
+    merged = cost.gemm(m, 2 * f, k, F16).bytes + cost.silu_mul(m * f, F16).bytes  # one wide GEMM, one fused kernel
+    assert merged - cost.gate_up(m, f, k, F16).bytes == 4 * m * f * 2
+
+
+def swiglu_block(x: np.ndarray, w: np.ndarray, block_m: int, block_f: int, block_k: int) -> tuple[np.ndarray, int]:
+    """(silu(gate)·up, elements loaded and stored), tile by tile, gate and up in alternate columns of w."""
+    (m, k), f = x.shape, w.shape[1] // 2
+    z, moved = np.full((m, f), np.nan), 0
+    for i in range(0, m, block_m):
+        for j in range(0, f, block_f):
+            acc = 0.0
+            for p in range(0, k, block_k):
+                tile_x, tile_w = x[i:i + block_m, p:p + block_k], w[p:p + block_k, 2 * j:2 * (j + block_f)]
+                moved += tile_x.size + tile_w.size
+                acc = acc + tile_x @ tile_w
+            gate, up = acc[:, 0::2], acc[:, 1::2]
+            z[i:i + block_m, j:j + block_f] = gate / (1 + np.exp(-gate)) * up
+            moved += gate.size
+    return z, moved
+
+
+@pytest.mark.parametrize("tile", [(64, 64, 64), (26, 29, 3), (8, 5, 4), (1, 1, 1)], ids=lambda t: "×".join(map(str, t)))
+def test_the_fused_block_moves_a_wide_gemm_without_half_of_its_result(tile):
+    m, f, k = 26, 29, 17
+    x, w = np.random.default_rng(0).standard_normal((m, k)), np.random.default_rng(1).standard_normal((k, 2 * f))
+    z, moved = swiglu_block(x, w, *tile)
+    y = x @ w
+    assert np.allclose(z, y[:, 0::2] / (1 + np.exp(-y[:, 0::2])) * y[:, 1::2])
+    wide = cost.tiled_gemm_bytes(m, 2 * f, k, tile[0], 2 * tile[1], F16)
+    assert 2 * moved == wide - m * f * 2
+    if tile[0] >= m and tile[1] >= f:
+        assert 2 * moved == cost.gate_up(m, f, k, F16).bytes
 
 
 # --- Work ----------------------------------------------------------------------------------------

@@ -279,3 +279,37 @@ def gelu_chain_separate(rows: int, cols: int, dtype: torch.dtype) -> Work:
     """The same as three kernels: each reads an array of [rows, cols] and writes one."""
     item = _check(dtype, rows=rows, cols=cols)
     return Work(11 * rows * cols, (6 * rows * cols + 2 * cols) * item, "fp32")
+def silu_mul(n: int, dtype: torch.dtype) -> Work:
+    """z = silu(gate)·up over n elements: two reads, one write; SiLU's four FLOPs and a product."""
+    return elementwise(n, dtype, inputs=2, flops=5)
+
+
+def silu_mul_backward(n: int, dtype: torch.dtype) -> Work:
+    """(dz, gate, up) → (dgate, dup) over n elements: three reads, two writes.
+
+    Sigmoid four FLOPs, silu = gate·sigmoid one, dup = dz·silu one, silu' = s + silu·(1 − s) three,
+    dgate = dz·(up·silu') two.
+    """
+    item = _check(dtype, n=n)
+    return Work(11 * n, 5 * n * item, "fp32")
+
+
+def gate_up(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
+    """silu(X·Wg)·(X·Wu) with X[m, k], Wg[k, f], Wu[k, f]: X and both weights read once, [m, f] written."""
+    item = _check(dtype, m=m, f=f, k=k)
+    read, written = (m * k + 2 * k * f) * item, m * f * item
+    return Work(4 * m * f * k + 5 * m * f, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
+
+
+def gate_up_separate(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
+    """The same as two GEMMs, SiLU and a product, each through memory: X read twice, [m, f] moved seven times."""
+    item = _check(dtype, m=m, f=f, k=k)
+    products, pointwise = 2 * gemm(m, f, k, dtype).bytes, (2 + 3) * m * f * item
+    return Work(4 * m * f * k + 5 * m * f, products + pointwise, PEAK_OF[dtype])
+
+
+def swiglu_ffn(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
+    """(silu(X·Wg)·(X·Wu))·Wd with X[m, k], Wd[f, k]: six FLOPs a weight and token; X, weights and Y once."""
+    item = _check(dtype, m=m, f=f, k=k)
+    read, written = (m * k + 3 * k * f) * item, m * k * item
+    return Work(6 * m * f * k + 5 * m * f, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
