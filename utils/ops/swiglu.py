@@ -135,16 +135,16 @@ def interleave(w_gate: torch.Tensor, w_up: torch.Tensor) -> torch.Tensor:
     return torch.stack([w_gate, w_up], -1).reshape(w_gate.shape[0], 2 * w_gate.shape[1])
 
 
-def check_gate_up(x: torch.Tensor, w: torch.Tensor) -> tuple[int, int, int]:
-    """Check x[M, K] and w[K, 2F], any strides; returns (M, F, K) or raises one sentence."""
+def check_gate_up(x: torch.Tensor, w: torch.Tensor, name: str = "w") -> tuple[int, int, int]:
+    """Check x[M, K] and w[K, 2F], any strides; returns (M, F, K) or raises one sentence that calls w `name`."""
     check_tensor("x", x, ndim=2, contiguous=False)
-    check_tensor("w", w, ndim=2, dtype=x.dtype, like=x, contiguous=False)
+    check_tensor(name, w, ndim=2, dtype=x.dtype, like=x, contiguous=False)
     if w.shape[0] != x.shape[1]:
         raise ValueError(
-            f"w has {w.shape[0]} rows and x {x.shape[1]} columns: both are K and must be equal."
+            f"{name} has {w.shape[0]} rows and x {x.shape[1]} columns: both are K and must be equal."
         )
     if w.shape[1] % 2:
-        raise ValueError(f"w has {w.shape[1]} columns, an odd number: one half is gate, the other up.")
+        raise ValueError(f"{name} has {w.shape[1]} columns, an odd number: one half is gate, the other up.")
     return x.shape[0], w.shape[1] // 2, x.shape[1]
 
 @triton.jit
@@ -217,7 +217,7 @@ def swiglu_ffn(x: torch.Tensor, w_gate_up: torch.Tensor, w_down: torch.Tensor, f
 
     first, second: the two kernels' wrappers, such as `gate_up` and `gemm` with the tiles of an older chip.
     """
-    F = check_gate_up(x, w_gate_up)[1]
+    F = check_gate_up(x, w_gate_up, "w_gate_up")[1]
     check_tensor("w_down", w_down, ndim=2, dtype=x.dtype, like=x, contiguous=False)
     if w_down.shape[0] != F:
         raise ValueError(f"w_down has {w_down.shape[0]} rows, gate and up {F} columns: both are F.")
