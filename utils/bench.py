@@ -186,10 +186,11 @@ def _to_numpy(x: object) -> object:
 
 
 def _compared(name: str, fn: Callable, args: Sequence, reference: object, depth: int,
-              scale: float | None, inner: torch.dtype | None) -> None:
-    for got, want, part in check.paired(fn(*args), reference, name):
+              scale: float | Sequence[float] | None, inner: torch.dtype | None) -> None:
+    for i, (got, want, part) in enumerate(check.paired(fn(*args), reference, name)):
         got = torch.as_tensor(got)
-        check.agree(got, torch.as_tensor(want).to(got.device), depth=depth, scale=scale, inner=inner, name=part)
+        own = scale[i] if isinstance(scale, Sequence) else scale
+        check.agree(got, torch.as_tensor(want).to(got.device), depth=depth, scale=own, inner=inner, name=part)
 
 
 def _note(what: str, share: float, timing: Timing, work: Work, machine: "roofline.Machine") -> str:
@@ -206,7 +207,7 @@ def _note(what: str, share: float, timing: Timing, work: Work, machine: "rooflin
 
 
 def compare(contestants: dict[str, Callable], args: Sequence, work: Work, *, machine: "roofline.Machine",
-            reference: object, shape: str, depth: int = 1, scale: float | None = None,
+            reference: object, shape: str, depth: int = 1, scale: float | Sequence[float] | None = None,
             inner: torch.dtype | None = None, cold: bool = True) -> pd.DataFrame:
     """Check and time contestants on the same arguments; a row for each.
 
@@ -214,6 +215,7 @@ def compare(contestants: dict[str, Callable], args: Sequence, work: Work, *, mac
         "triton/<step>" for the course's kernels, anything else for a library.
     work: from `utils.cost`; machine: whose roofs; shape: a label such as "4096×4096".
     reference: tensor (or tuple) that every contestant must agree with before its number is kept.
+    depth, scale, inner: see `check.tolerance`; scale may be one number for each result.
     Columns: implementation, us, us_p20, us_p80, GB/s, TFLOP/s, roof, % of roof, × best library, note.
     Raises ValueError if a point lies above its roof and is not in the cache: the byte count is wrong.
     """

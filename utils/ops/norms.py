@@ -25,7 +25,7 @@ import torch
 import triton
 import triton.language as tl
 
-from utils.ops.base import FLOATS, Config, Operator, check_tensor, sm_count
+from utils.ops.base import Config, Operator, check_tensor, sm_count
 
 EPS = 1e-5
 
@@ -537,8 +537,8 @@ _LOOPED = dict(shapes=[(1, 1), (3, 1000), (0, 8), (2, 9000)], gate_shape=(8, 655
                depth=lambda x, *_: x.shape[-1])
 _BACK = dict(shapes=[(1, 9), (17, 33), (0, 8), (5, 768), (9, 1000)], gate_shape=(4096, 4096),
              edges=("zeros",), depth=lambda dy, *_: sum(dy.shape))
-_LONG = {**_BACK, "shapes": [(3, 5000)], "gate_shape": (1024, BACKWARD_ONE_READ)}
-_WIDE = {**_BACK, "shapes": [(1, 9), (9, 1000), (3, 5000)], "gate_shape": (64, 65536)}
+_LONG = {**_BACK, "shapes": [(3, 2100)], "gate_shape": (1024, BACKWARD_ONE_READ)}
+_WIDE = {**_BACK, "shapes": [(1, 9), (9, 500), (3, 2100)], "gate_shape": (64, 65536)}
 _PREFETCH = [Config({}), Config({"PREFETCH": False})]
 
 def _looped_y(x, gamma):

@@ -299,7 +299,7 @@ def gate_up_concatenated_kernel(x_ptr, w_ptr, z_ptr, M, F, K, stride_xm, stride_
     offs_k = tl.arange(0, BLOCK_K)
     x_ptrs = x_ptr + offs_m[:, None].to(tl.int64) * stride_xm + offs_k[None, :] * stride_xk
     gate_ptrs = w_ptr + offs_k[:, None] * stride_wk + offs_n[None, :].to(tl.int64) * stride_wn
-    up_ptrs = gate_ptrs + F.to(tl.int64) * stride_wn                    # F columns further on
+    up_ptrs = gate_ptrs + tl.cast(F, tl.int64) * stride_wn              # F columns further on
     gate = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for k in range(0, K, BLOCK_K):
