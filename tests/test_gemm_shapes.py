@@ -22,7 +22,8 @@ def offsets_of(counts: list[int], dtype: torch.dtype = torch.int32) -> torch.Ten
 
 # --- split-K -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("K, BLOCK_K, splits", itertools.product([1, 31, 32, 33, 328, 1000, 4096], [16, 128], [None, 1, 3, 7, 500]))
+@pytest.mark.parametrize("K, BLOCK_K, splits", list(itertools.product(
+    [1, 31, 32, 33, 328, 1000, 4096], [16, 128], [None, 1, 3, 7, 500])))
 def test_slices_are_whole_blocks_cover_k_and_none_is_empty(K, BLOCK_K, splits):
     slices, length = ops.split_lengths(rand(1), 2, K, BLOCK_K, splits)
     assert length % BLOCK_K == 0 and (slices - 1) * length < K <= slices * length

@@ -205,7 +205,7 @@ def check_grouped(a: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor) -> tu
     check_tensor("a", a, ndim=2)
     check_tensor("w", w, ndim=3, dtype=a.dtype, like=a)
     if w.shape[2] != a.shape[1]:
-        raise ValueError(f"w has {w.shape[2]} as its last size and a {a.shape[1]}: both are K and must agree.")
+        raise ValueError(f"w has {w.shape[2]} as its last size and a {a.shape[1]}: both must be K.")
     check_tensor("offsets", offsets, shape=(w.shape[0] + 1,), dtypes=(torch.int32, torch.int64), like=a)
     return a.shape[0], w.shape[1], w.shape[2], w.shape[0]
 
@@ -312,7 +312,9 @@ def grouped_gemm(a: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, BLOCK_
             or not descriptor_ok(a) or not descriptor_ok(w.view(E * N, K))):
         return grouped_gemm_pointers(a, w, offsets)
     c = torch.empty((T, N), dtype=a.dtype, device=a.device)
-    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=a.device))
+    triton.set_allocator(
+        lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=a.device)
+    )
     grid = (min((T // BLOCK_M + E) * triton.cdiv(N, BLOCK_N), sm_count(a)),)
     grouped_gemm_descriptor_kernel[grid](a, w, c, offsets, T, E, N, K, triton.next_power_of_2(E), BLOCK_M,
                                          BLOCK_N, BLOCK_K, num_warps=num_warps, num_stages=num_stages)
@@ -384,7 +386,9 @@ def conv2d(x: torch.Tensor, w: torch.Tensor, stride: int = 1, padding: int = 0, 
         described = (x.dtype != torch.float32 and C % BLOCK_K == 0 and has_copy_engine(x)
                      and descriptor_ok(w.view(N, R * S * C)))
         if described:
-            triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=x.device))
+            triton.set_allocator(
+                lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=x.device)
+            )
         conv2d_kernel[grid](x, w, y, B * P * Q, N, H, W, C, P, Q, R, S, stride, padding, **tile,
                             DESCRIBED=described)
     return y
@@ -414,7 +418,7 @@ def check_depthwise(x: torch.Tensor, w: torch.Tensor, stride: int, padding: int)
     check_tensor("w", w, ndim=3, dtype=x.dtype, like=x)
     P, Q = check_window(x, w.shape[0], w.shape[1], stride, padding)
     if x.shape[3] != w.shape[2]:
-        raise ValueError(f"w has {w.shape[2]} channels as its last size and x {x.shape[3]}: they must agree.")
+        raise ValueError(f"w has {w.shape[2]} channels as its last size and x {x.shape[3]}: not the same.")
     return P, Q
 
 def depthwise_nine(x: torch.Tensor, w: torch.Tensor, stride: int = 1, padding: int = 0, BLOCK_Q: int = 16,
