@@ -76,6 +76,18 @@ CLOSED = {
     "swiglu_ffn": [((3, 5, 7, F32), 3 * (2 * 105) + 15 * 5,
                     [(3, 7), (7, 5), (7, 5), (5, 7), (3, 7)], 4, "fp32", "copy"),
                    ((1, 64, 512, BF16), 6 * 64 * 512 + 64 * 5, [(1, 512), (512, 192), (1, 512)], 2, "bf16", "read")],
+    "split_k_bytes": [((3, 5, 7, 4, F16), None, [(3, 7), (7, 5), (3, 5), *[(4, 3, 5)] * 4], 2, None, None),
+                      ((3, 5, 7, 1, F32), None, [(3, 7), (7, 5), (3, 5)], 4, None, None)],
+    "grouped_gemm": [((6, 5, 7, 3, F16), 6 * 5 * 7 * 2, [(6, 7), (3, 5, 7), (6, 5)], 2, "fp16", "copy"),
+                     ((2, 64, 512, 2, BF16), 2 * 2 * 64 * 512, [(2, 512), (2, 64, 512), (2, 64)], 2, "bf16", "read")],
+    "conv2d": [((2, 8, 9, 3, 5, 3, 2, F16), 2 * (2 * 6 * 8 * 5) * (3 * 2 * 3),
+                [(2, 8, 9, 3), (5, 3, 2, 3), (2, 6, 8, 5)], 2, "fp16", "copy"),
+               ((1, 8, 8, 64, 1, 3, 3, BF16, 2, 1), 2 * (4 * 4) * (3 * 3 * 64),
+                [(8, 8, 64), (3, 3, 64), (4, 4)], 2, "bf16", "read")],
+    "im2col": [((2, 8, 9, 3, 3, 2, F16), 0, [(2, 8, 9, 3), (2, 6, 8, 3, 2, 3)], 2, "fp16", "copy"),
+               ((1, 7, 7, 4, 3, 3, F32, 2, 1), 0, [(7, 7, 4), (4, 4, 3, 3, 4)], 4, "fp32", "copy")],
+    "depthwise_conv2d": [((2, 8, 9, 16, 3, 3, F16, 1, 1), 2 * (2 * 8 * 9 * 16) * 9,
+                          [(2, 8, 9, 16), (3, 3, 16), (2, 8, 9, 16)], 2, "fp32", "copy")],
 }
 
 
@@ -264,6 +276,24 @@ def test_the_fused_block_moves_a_wide_gemm_without_half_of_its_result(tile):
     assert 2 * moved == wide - m * f * 2
     if tile[0] >= m and tile[1] >= f:
         assert 2 * moved == cost.gate_up(m, f, k, F16).bytes
+@pytest.mark.parametrize("size, kernel, stride, padding", [(8, 3, 1, 0), (8, 3, 1, 1), (7, 3, 2, 1), (5, 1, 3, 0), (2, 3, 1, 0),
+                                                           (9, 4, 3, 2)])
+def test_a_convolution_counts_the_windows_that_fit(size, kernel, stride, padding):
+    starts = [i for i in range(-padding, size + padding) if i + kernel <= size + padding][::stride]
+    work = cost.conv2d(1, size, kernel, 1, 1, kernel, kernel, F16, stride, padding)
+    across = len([i for i in range(-padding, kernel + padding) if i + kernel <= kernel + padding][::stride])
+    assert work.flops == 2 * len(starts) * across * kernel * kernel
+
+
+@pytest.mark.parametrize("name", ["conv2d", "im2col", "depthwise_conv2d"])
+def test_a_stride_of_nothing_is_named_in_one_sentence(name):
+    with pytest.raises(ValueError, match="^stride must be"):
+        FUNCTIONS[name](**arguments(name) | {"stride": 0})
+
+
+def test_no_slices_are_named_in_one_sentence():
+    with pytest.raises(ValueError, match="^splits must be"):
+        cost.split_k_bytes(2, 3, 4, 0, F16)
 
 
 # --- Work ----------------------------------------------------------------------------------------

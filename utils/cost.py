@@ -313,3 +313,58 @@ def swiglu_ffn(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
     item = _check(dtype, m=m, f=f, k=k)
     read, written = (m * k + 3 * k * f) * item, m * k * item
     return Work(6 * m * f * k + 5 * m * f, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
+def split_k_bytes(m: int, n: int, k: int, splits: int, dtype: torch.dtype) -> int:
+    """Bytes that a GEMM split along K moves: those of `gemm`, and for more than one slice the fp32 workspace
+    [splits, m, n], written once and read once. Equals the elements counted in lesson 05."""
+    _check(dtype, m=m, n=n, k=k, splits=splits)
+    if not splits:
+        raise ValueError("splits must be 1 or more, not 0")
+    return gemm(m, n, k, dtype).bytes + (2 * splits * m * n * 4 if splits > 1 else 0)
+
+
+def grouped_gemm(tokens: int, n: int, k: int, experts: int, dtype: torch.dtype) -> Work:
+    """Each of `tokens` rows of A[tokens, k] times the [n, k] weight of its expert: 2·tokens·n·k FLOPs.
+
+    `experts` counts those that got a token: only their weights are read. Offsets (a few bytes an expert) do not count.
+    """
+    item = _check(dtype, tokens=tokens, n=n, k=k, experts=experts)
+    read, written = (tokens * k + experts * n * k) * item, tokens * n * item
+    return Work(2 * tokens * n * k, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
+
+
+def _windows(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Places of a window along one axis."""
+    if not stride:
+        raise ValueError("stride must be 1 or more, not 0")
+    return max((size + 2 * padding - kernel) // stride + 1, 0)
+
+
+def conv2d(batch: int, height: int, width: int, c_in: int, c_out: int, r: int, s: int, dtype: torch.dtype,
+           stride: int = 1, padding: int = 0) -> Work:
+    """Convolution of [batch, height, width, c_in] with [c_out, r, s, c_in]: 2·r·s·c_in FLOPs an output element.
+
+    Products with the padding's zeros count, as is usual; image and weight are read once, the output written once.
+    """
+    item = _check(dtype, batch=batch, height=height, width=width, c_in=c_in, c_out=c_out, r=r, s=s,
+                  stride=stride, padding=padding)
+    places = batch * _windows(height, r, stride, padding) * _windows(width, s, stride, padding)
+    read, written = (batch * height * width * c_in + c_out * r * s * c_in) * item, places * c_out * item
+    return Work(2 * places * c_out * r * s * c_in, read + written, PEAK_OF[dtype],
+                "read" if written < 0.1 * read else "copy")
+
+
+def im2col(batch: int, height: int, width: int, c_in: int, r: int, s: int, dtype: torch.dtype,
+           stride: int = 1, padding: int = 0) -> Work:
+    """The image's windows written out as rows of r·s·c_in elements: the image read, the windows written."""
+    item = _check(dtype, batch=batch, height=height, width=width, c_in=c_in, r=r, s=s, stride=stride, padding=padding)
+    places = batch * _windows(height, r, stride, padding) * _windows(width, s, stride, padding)
+    return Work(0, (batch * height * width * c_in + places * r * s * c_in) * item, PEAK_OF[dtype])
+
+
+def depthwise_conv2d(batch: int, height: int, width: int, c: int, r: int, s: int, dtype: torch.dtype,
+                     stride: int = 1, padding: int = 0) -> Work:
+    """Each channel convolved with its own r × s window: 2·r·s FLOPs an output element, on CUDA cores."""
+    item = _check(dtype, batch=batch, height=height, width=width, c=c, r=r, s=s, stride=stride, padding=padding)
+    places = batch * _windows(height, r, stride, padding) * _windows(width, s, stride, padding)
+    elements = batch * height * width * c + r * s * c + places * c
+    return Work(2 * places * c * r * s, elements * item, "fp32")
