@@ -31,7 +31,13 @@ CLOSED = {
     "silu": [((50, F16), 50 * (1 + 1 + 1 + 1), [(50,)] * 2, 2, "fp32", "copy")],
     "transpose": [((3, 5, F32), 0, [(3, 5), (5, 3)], 4, "fp32", "copy")],
     "embedding": [((6, 10, F16), 0, [(6, 10), (6, 10), (4 * 6,)], 2, "fp16", "copy"),  # an id is 8 bytes, 4 × 2
-                  ((6, 10, F16, 4), 0, [(6, 10), (6, 10), (2 * 6,)], 2, "fp16", "copy")],
+                  ((6, 10, F16, 4), 0, [(6, 10), (6, 10), (2 * 6,)], 2, "fp16", "copy"),
+                  ((6, 10, F16, 8, 3), 0, [(3, 10), (6, 10), (4 * 6,)], 2, "fp16", "copy")],  # 3 different rows
+    "strided_copy": [((1001, F16), 0, [(1001,)] * 2, 2, "fp16", "copy")],
+    "strided_copy_bytes": [((100, 1, F32), None, [(104,), (100,)], 4, None, None),     # 12.5 sectors are 13
+                           ((100, 64, F16), None, [(100, 16), (100,)], 2, None, None),  # a sector each
+                           ((100, 64, F16, 64), None, [(100, 32), (100,)], 2, None, None)],
+    "sum_rows": [((3, 7, F16), 3 * 6, [(3, 7), (2 * 3,)], 2, "fp32", "read"), ((3, 0, F32), 0, [(3,)], 4, "fp32", "read")],
     "sum_all": [((1000, F32), 999, [(1000,), (1,)], 4, "fp32", "read"), ((0, F32), 0, [(0,), (1,)], 4, "fp32", "read")],
     "softmax": [((3, 7, F16), 5 * 21, [(3, 7)] * 2, 2, "fp32", "copy")],
     "rms_norm": [((3, 7, F32), 4 * 21, [(3, 7), (7,), (3, 7)], 4, "fp32", "copy")],
@@ -86,6 +92,23 @@ def test_tiled_gemm_bytes_equal_the_counted_loads(tile):
     assert np.allclose(c, a @ b)
     assert cost.tiled_gemm_bytes(m, n, k, tile[0], tile[1], F16) == 2 * moved
     assert cost.tiled_gemm_bytes(m, n, k, tile[0], tile[1], F32) == 4 * moved
+
+
+@pytest.mark.parametrize("dtype", [F16, F32, I8], ids=str)
+@pytest.mark.parametrize("stride", [1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 64, 100])
+@pytest.mark.parametrize("sector", [32, 64])
+def test_strided_copy_bytes_equal_the_counted_sectors(stride, dtype, sector):
+    for n in (1, 2, 17, 1000):
+        first = np.arange(n) * stride * dtype.itemsize
+        touched = {int(byte) // sector for byte in np.add.outer(first, np.arange(dtype.itemsize)).ravel()}
+        assert cost.strided_copy_bytes(n, stride, dtype, sector) == sector * len(touched) + n * dtype.itemsize
+    assert cost.strided_copy_bytes(0, stride, dtype, sector) == 0
+
+
+@pytest.mark.parametrize("name", ["stride", "sector"])
+def test_a_strided_copy_without_steps_or_pieces_is_named_in_one_sentence(name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        cost.strided_copy_bytes(**arguments("strided_copy_bytes") | {name: 0})
 
 
 def test_one_tile_moves_no_more_than_the_compulsory_bytes():

@@ -96,16 +96,44 @@ def transpose(rows: int, cols: int, dtype: torch.dtype) -> Work:
     return Work(0, 2 * rows * cols * item, PEAK_OF[dtype])
 
 
-def embedding(tokens: int, dim: int, dtype: torch.dtype, index_bytes: int = 8) -> Work:
-    """Gather `tokens` rows of `dim` elements: rows read and written, the ids read (distinct rows assumed)."""
-    item = _check(dtype, tokens=tokens, dim=dim, index_bytes=index_bytes)
-    return Work(0, 2 * tokens * dim * item + tokens * index_bytes, PEAK_OF[dtype])
+def strided_copy(n: int, dtype: torch.dtype) -> Work:
+    """y[i] = x[i·stride] for n outputs, whatever the stride: n reads and n writes are compulsory."""
+    return copy(n, dtype)
+
+
+def strided_copy_bytes(n: int, stride: int, dtype: torch.dtype, sector: int = 32) -> int:
+    """Bytes that a strided copy of n outputs moves when memory is read in aligned pieces of `sector` bytes, each
+    fetched once, and written without gaps. Equals the sectors counted by lesson 02's simulator."""
+    item = _check(dtype, n=n, stride=stride, sector=sector)
+    if not stride or not sector:
+        raise ValueError(f"{'sector' if stride else 'stride'} must be 1 or more, not 0")
+    if n == 0:
+        return 0
+    step = stride * item
+    sectors = n if step >= sector else (n - 1) * step // sector + 1  # far apart: one each; close: none is skipped
+    return sectors * sector + n * item
+
+
+def embedding(tokens: int, dim: int, dtype: torch.dtype, index_bytes: int = 8, distinct: int | None = None) -> Work:
+    """Gather `tokens` rows of `dim` elements: the ids and each of the `distinct` rows read once, all rows written.
+
+    Without `distinct` all ids are taken to be different.
+    """
+    distinct = tokens if distinct is None else distinct
+    item = _check(dtype, tokens=tokens, dim=dim, index_bytes=index_bytes, distinct=distinct)
+    return Work(0, (tokens + distinct) * dim * item + tokens * index_bytes, PEAK_OF[dtype])
 
 
 def sum_all(n: int, dtype: torch.dtype) -> Work:
     """The sum of n elements: one read, n − 1 additions, one fp32 result of 4 bytes."""
     item = _check(dtype, n=n)
     return Work(max(n - 1, 0), n * item + 4, "fp32", "read")
+
+
+def sum_rows(rows: int, cols: int, dtype: torch.dtype) -> Work:
+    """Sums along the last axis: one read, cols − 1 additions a row, one fp32 result of 4 bytes a row."""
+    item = _check(dtype, rows=rows, cols=cols)
+    return Work(rows * max(cols - 1, 0), rows * (cols * item + 4), "fp32", "read")
 
 
 def softmax(rows: int, cols: int, dtype: torch.dtype) -> Work:
