@@ -91,12 +91,21 @@ def descriptor_ok(x: torch.Tensor) -> bool:
     return x.stride(-1) == 1 and x.stride(0) * x.element_size() % 16 == 0 and x.data_ptr() % 16 == 0
 
 
-def autotune(fn: Callable, args: Sequence, configs: Sequence[Config]) -> Config:
-    """The fastest of the configurations offered on this GPU, by the median of cold-L2 runs of fn(*args, **kwargs).
+SHORT_MS = 0.3  # a call takes Python some 0.02 ms to issue, and wrappers may launch twice
 
-    Without a GPU nothing can be timed: the first one. Configurations that do not fit the chip are skipped.
+
+def autotune(fn: Callable, args: Sequence, configs: Sequence[Config]) -> Config:
+    """The fastest of the configurations offered on this GPU, by the median time of fn(*args, **kwargs).
+
+    Long calls are timed one by one with a cold L2. Calls so short that issuing them from Python counts are timed
+    as a CUDA graph, so that a second small launch does not decide. Without a GPU nothing can be timed: the first
+    one. Configurations that do not fit the chip are skipped.
     """
     import triton
+
+    def milliseconds(call: Callable) -> float:
+        each = triton.testing.do_bench(call, warmup=5, rep=25, return_mode="median")
+        return each if each > SHORT_MS else triton.testing.do_bench_cudagraph(call, rep=20, return_mode="median")
 
     cc = compute_capability(args[0])
     if cc == 0:
@@ -104,8 +113,7 @@ def autotune(fn: Callable, args: Sequence, configs: Sequence[Config]) -> Config:
     timed = {}
     for i, config in enumerate(c for c in configs if c.offered(cc)):
         try:
-            timed[i] = triton.testing.do_bench(lambda c=config: fn(*args, **c.kwargs), warmup=5, rep=25,
-                                               return_mode="median")
+            timed[i] = milliseconds(lambda c=config: fn(*args, **c.kwargs))
         except triton.runtime.errors.OutOfResources:
             continue
     if not timed:
