@@ -2,6 +2,8 @@
 
 import pytest
 
+import utils  # noqa: F401  before triton: it decides about the interpreter
+
 
 @pytest.fixture
 def stopwatch(monkeypatch):

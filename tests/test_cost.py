@@ -276,7 +276,8 @@ def test_the_fused_block_moves_a_wide_gemm_without_half_of_its_result(tile):
     assert 2 * moved == wide - m * f * 2
     if tile[0] >= m and tile[1] >= f:
         assert 2 * moved == cost.gate_up(m, f, k, F16).bytes
-@pytest.mark.parametrize("size, kernel, stride, padding", [(8, 3, 1, 0), (8, 3, 1, 1), (7, 3, 2, 1), (5, 1, 3, 0), (2, 3, 1, 0),
+@pytest.mark.parametrize("size, kernel, stride, padding", [(8, 3, 1, 0), (8, 3, 1, 1), (7, 3, 2, 1), (5, 1, 3, 0),
+                                                            (2, 3, 1, 0),
                                                            (9, 4, 3, 2)])
 def test_a_convolution_counts_the_windows_that_fit(size, kernel, stride, padding):
     starts = [i for i in range(-padding, size + padding) if i + kernel <= size + padding][::stride]

@@ -130,7 +130,8 @@ def test_the_host_never_asks_for_the_offsets(fn):
         int(offsets[1])
 
 
-@pytest.mark.parametrize("offsets, sentence", [(torch.zeros(3), "^offsets is float32"), (torch.zeros(4, dtype=torch.int32), "^offsets has shape"),
+@pytest.mark.parametrize("offsets, sentence", [
+    (torch.zeros(3), "^offsets is float32"), (torch.zeros(4, dtype=torch.int32), "^offsets has shape"),
                                                ([0, 1, 2], "^offsets must be a torch tensor")])
 def test_wrong_offsets_are_named(offsets, sentence):
     offsets = offsets.to(device.DEVICE) if isinstance(offsets, torch.Tensor) else offsets
@@ -147,7 +148,8 @@ def test_a_channels_last_view_of_an_nchw_image_is_refused():
 
 @pytest.mark.parametrize("x, w, keywords, sentence", [
     ((1, 5, 5, 8), (4, 3, 3, 7), {}, "^w has 7 channels"), ((1, 5, 5, 8), (4, 3, 3, 8), {"stride": 0}, "^stride is 0"),
-    ((1, 5, 5, 8), (4, 3, 3, 8), {"padding": -1}, "^stride is 1 and padding -1"), ((1, 2, 5, 8), (4, 3, 3, 8), {}, "^w's window of 3×3"),
+    ((1, 5, 5, 8), (4, 3, 3, 8), {"padding": -1}, "^stride is 1 and padding -1"),
+    ((1, 2, 5, 8), (4, 3, 3, 8), {}, "^w's window of 3×3"),
     ((5, 5, 8), (4, 3, 3, 8), {}, "^x has 3 dimensions")], ids=str)
 def test_a_convolution_names_what_does_not_fit(x, w, keywords, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -165,7 +167,8 @@ def test_a_one_by_one_filter_is_a_product(monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])
 def test_walks_of_any_length_meet_without_a_seam(rows):
     x, w = rand(2, 5, 6, 16), rand(3, 3, 16, seed=1)
-    torch.testing.assert_close(ops.depthwise_conv2d(x, w, 1, 1, ROWS=rows), ops.depthwise_nine(x, w, 1, 1), rtol=1e-5, atol=1e-5)
+    walked, nine = ops.depthwise_conv2d(x, w, 1, 1, ROWS=rows), ops.depthwise_nine(x, w, 1, 1)
+    torch.testing.assert_close(walked, nine, rtol=1e-5, atol=1e-5)
 
 
 def test_other_windows_take_the_general_depthwise_kernel(monkeypatch):

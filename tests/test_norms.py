@@ -1,4 +1,4 @@
-"""What the batteries cannot see in lesson 07's operators: merged moments, equal bits, ε, large means, who refuses what."""
+"""What the batteries cannot see in lesson 07's operators: merged moments, equal bits, ε, large means, refusals."""
 
 import numpy as np
 import pytest
@@ -172,7 +172,8 @@ def test_every_length_of_row_gets_a_launch(rows):
 
 def test_who_refuses_what_names_the_argument():
     x, gamma, stat = rand(4, 8), rand(8), torch.ones(4, device=device.DEVICE)
-    wrong = [(ops.rms_norm, (x[:, ::2], gamma[:4]), "x is not contiguous"), (ops.rms_norm, (x, rand(9)), "gamma has shape"),
+    wrong = [(ops.rms_norm, (x[:, ::2], gamma[:4]), "x is not contiguous"),
+             (ops.rms_norm, (x, rand(9)), "gamma has shape"),
              (ops.rms_norm, (x[0, 0], gamma), "x has no axis"), (ops.layer_norm, (x, gamma, rand(7)), "beta has shape"),
              (ops.add_rms_norm, (x, x.half(), gamma), "residual is float16"),
              (ops.rms_norm_backward, (x.half(), x, gamma, stat), "dy is float16"),
