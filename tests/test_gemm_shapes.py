@@ -149,7 +149,7 @@ def test_a_channels_last_view_of_an_nchw_image_is_refused():
 @pytest.mark.parametrize("x, w, keywords, sentence", [
     ((1, 5, 5, 8), (4, 3, 3, 7), {}, "^w has 7 channels"), ((1, 5, 5, 8), (4, 3, 3, 8), {"stride": 0}, "^stride is 0"),
     ((1, 5, 5, 8), (4, 3, 3, 8), {"padding": -1}, "^stride is 1 and padding -1"),
-    ((1, 2, 5, 8), (4, 3, 3, 8), {}, "^w's window of 3×3"),
+    ((1, 2, 5, 8), (4, 3, 3, 8), {}, "^w has a window of 3×3"),
     ((5, 5, 8), (4, 3, 3, 8), {}, "^x has 3 dimensions")], ids=str)
 def test_a_convolution_names_what_does_not_fit(x, w, keywords, sentence):
     with pytest.raises(ValueError, match=sentence):

@@ -241,7 +241,10 @@ def _experts(shape, dtype, rand):
 
 def _per_expert(a, w, offsets):
     ends = offsets.tolist()
-    return torch.cat([a[ends[e]:ends[e + 1]] @ w[e].t() for e in range(len(w))])
+    y = torch.full((len(a), w.shape[1]), float("nan"), dtype=a.dtype, device=a.device)   # past the end: unwritten
+    for e in range(len(w)):
+        y[ends[e]:ends[e + 1]] = a[ends[e]:ends[e + 1]] @ w[e].t()
+    return y
 
 def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict[str, int]:
     return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "num_warps": warps, "num_stages": stages}
@@ -363,19 +366,20 @@ def check_window(x: torch.Tensor, R: int, S: int, stride: int, padding: int) -> 
         raise ValueError(f"stride is {stride} and padding {padding}: they must be at least 1 and 0.")
     P, Q = (x.shape[1] + 2 * padding - R) // stride + 1, (x.shape[2] + 2 * padding - S) // stride + 1
     if min(P, Q) < 1:
-        raise ValueError(f"w's window of {R}×{S} is larger than the padded x: pad more, or is x not NHWC?")
+        raise ValueError(f"w has a window of {R}×{S}, larger than the padded x: pad more, or give x as NHWC.")
     return P, Q
 
 def conv2d(x: torch.Tensor, w: torch.Tensor, stride: int = 1, padding: int = 0, BLOCK_M: int = 64,
            BLOCK_N: int = 64, BLOCK_K: int = 32, GROUP_M: int = 8, num_warps: int = 8,
            num_stages: int = 3) -> torch.Tensor:
     """y[B, P, Q, Cout] = convolution of x[B, H, W, C] with w[Cout, R, S, C], as an implicit GEMM."""
+    check_tensor("x", x, ndim=4)
     check_tensor("w", w, ndim=4, dtype=x.dtype, like=x)
     N, R, S, C = w.shape
     P, Q = check_window(x, R, S, stride, padding)
     B, H, W, _ = x.shape
     if x.shape[3] != C:
-        raise ValueError(f"w has {C} channels as its last size and x {x.shape[3]}: are both NHWC?")
+        raise ValueError(f"w has {C} channels as its last size and x {x.shape[3]}: give both with the channels last.")
     tile = dict(BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, GROUP_M=GROUP_M, num_warps=num_warps,
                 num_stages=num_stages)
     if (R, S, stride, padding) == (1, 1, 1, 0):
@@ -415,10 +419,11 @@ def depthwise_nine_kernel(x_ptr, w_ptr, y_ptr, H, W, C, P, Q, stride, padding, R
 
 def check_depthwise(x: torch.Tensor, w: torch.Tensor, stride: int, padding: int) -> tuple[int, int]:
     """Rows and columns (P, Q) of the output for x[B, H, W, C] and w[R, S, C], or one sentence."""
+    check_tensor("x", x, ndim=4)
     check_tensor("w", w, ndim=3, dtype=x.dtype, like=x)
     P, Q = check_window(x, w.shape[0], w.shape[1], stride, padding)
     if x.shape[3] != w.shape[2]:
-        raise ValueError(f"w has {w.shape[2]} channels as its last size and x {x.shape[3]}: not the same.")
+        raise ValueError(f"w has {w.shape[2]} channels as its last size and x {x.shape[3]}: they must be the same.")
     return P, Q
 
 def depthwise_nine(x: torch.Tensor, w: torch.Tensor, stride: int = 1, padding: int = 0, BLOCK_Q: int = 16,

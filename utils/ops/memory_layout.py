@@ -172,6 +172,11 @@ def _table(shape, dtype, rand):
     weight = rand(V, D)
     return weight, (7919 * torch.arange(T, device=weight.device) + 3) % max(V, 1)      # all over, with repeats
 
+def _gather(weight, ids):
+    known = (ids >= 0) & (ids < len(weight))
+    rows = weight[ids.clamp(0, max(len(weight) - 1, 0)).long()]
+    return rows.masked_fill(~known[..., None], float("nan"))           # as the kernel: NaN shows
+
 def _spread(x, *_):
     return x.double().square().mean().sqrt().nan_to_num().item()
 
@@ -191,7 +196,7 @@ CASES = [
              scale=_spread, edges=("zeros",)),
     Operator("sum_rows", sum_rows, lambda x: x.sum(1), _one, [(1, 1), (0, 5), (5, 0), (3, 17), (4, 768), (2, 5000), (9, 1000)],
              (64, 4096), depth=lambda x: x.shape[1], scale=_spread, edges=("zeros",)),
-    Operator("embedding", embedding, lambda weight, ids: weight[ids], _table, [(1, 1, 1), (5, 17, 0), (7, 17, 30), (100, 768, 9),
+    Operator("embedding", embedding, _gather, _table, [(1, 1, 1), (5, 17, 0), (7, 17, 30), (100, 768, 9),
              (11, 3000, 20)], (1000, 4096, 64), edges=EDGES),
 ]
 

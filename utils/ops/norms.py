@@ -5,9 +5,10 @@ __all__ = ['EPS', 'ONE_READ', 'FEW_ROWS', 'SHAPES', 'CASES', 'BACKWARD_ONE_READ'
            'row_rstd_kernel', 'scale_rows_kernel', 'rms_norm_two_kernels', 'tile_of_rows', 'rms_norm_kernel',
            'launch_of', 'rms_norm_stats', 'rms_norm', 'layer_norm_kernel', 'layer_norm_stats', 'layer_norm',
            'add_rms_norm_kernel', 'add_rms_norm', 'load_rows', 'norm_backward_kernel', 'sum_partials_kernel',
-           'sum_partials', 'backward_launch_of', 'rms_norm_backward', 'layer_norm_backward', 'rms_norm_looped_kernel',
-           'rms_norm_looped', 'add_rms_norm_looped', 'merge', 'layer_norm_looped_kernel', 'layer_norm_looped',
-           'backward_means_kernel', 'backward_columns_kernel', 'rms_norm_backward_wide', 'layer_norm_backward_wide']
+           'sum_partials', 'backward_launch_of', 'check_backward', 'rms_norm_backward', 'layer_norm_backward',
+           'rms_norm_looped_kernel', 'rms_norm_looped', 'add_rms_norm_looped', 'merge', 'layer_norm_looped_kernel',
+           'layer_norm_looped', 'backward_means_kernel', 'backward_columns_kernel', 'rms_norm_backward_wide',
+           'layer_norm_backward_wide']
 
 def merge_moments(n_a, mean_a, m2_a, n_b, mean_b, m2_b):
     """(n, mean, M2) of two sets of numbers together; numbers, arrays or tensors; either may be empty.
@@ -311,14 +312,19 @@ def backward_launch_of(cols: int, centre: bool) -> dict[str, int]:
     BLOCK = triton.next_power_of_2(cols)
     return {"ROWS": max(1024 // BLOCK, 1), "num_warps": min(max(BLOCK // 256, 4), 16 if centre else 32)}
 
-def _norm_backward(dy, x, gamma, mean, rstd, PREFETCH=True, **launch):
-    """(dx, dgamma, dbeta or None) of both norms; mean is None for RMSNorm."""
+def check_backward(dy, x, gamma, mean, rstd) -> tuple[int, int]:
+    """(rows, cols) of the arguments of a backward pass, or one sentence; mean is None for RMSNorm."""
     rows, cols = check_rows(x, gamma=gamma)
     check_tensor("dy", dy, shape=x.shape, dtype=x.dtype, like=x)
     for name, stat in ({"rstd": rstd} if mean is None else {"rstd": rstd, "mean": mean}).items():
         check_tensor(name, stat, dtype=torch.float32, like=x)
         if stat.numel() != rows:
             raise ValueError(f"{name} has {stat.numel()} numbers, expected {rows}: take the forward's.")
+    return rows, cols
+
+def _norm_backward(dy, x, gamma, mean, rstd, PREFETCH=True, **launch):
+    """(dx, dgamma, dbeta or None) of both norms; mean is None for RMSNorm."""
+    rows, cols = check_backward(dy, x, gamma, mean, rstd)
     if cols > BACKWARD_ONE_READ and not launch:
         return _norm_backward_wide(dy, x, gamma, mean, rstd)
     dx, launch = torch.empty_like(x), backward_launch_of(cols, mean is not None) | launch
@@ -488,7 +494,7 @@ def backward_columns_kernel(dy_ptr, x_ptr, gamma_ptr, mean_ptr, rstd_ptr, means_
 
 def _norm_backward_wide(dy, x, gamma, mean, rstd, BLOCK: int = 2048, num_warps: int = 4):
     """(dx, dgamma, dbeta or None) for rows of any length: two kernels that read dy and x, and the sum."""
-    rows, cols = check_rows(x, gamma=gamma)
+    rows, cols = check_backward(dy, x, gamma, mean, rstd)
     blocks = triton.cdiv(cols, BLOCK)
     programs = min(max(8 * sm_count(x) // max(blocks, 1), 1), rows)
     dx, means = torch.empty_like(x), torch.empty(2 * rows, dtype=torch.float32, device=x.device)
