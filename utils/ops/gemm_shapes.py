@@ -409,7 +409,7 @@ def depthwise_nine_kernel(x_ptr, w_ptr, y_ptr, H, W, C, P, Q, stride, padding, R
         h = p * stride - padding + r
         for s in tl.static_range(S):
             v = q * stride - padding + s
-            inside = (h >= 0) & (h < H) & (v >= 0) & (v < W)
+            inside = (v >= 0) & (v < tl.where((h >= 0) & (h < H), W, 0))   # a row outside has no columns
             x = tl.load(x_ptr + (image * H + h) * W * C + v[:, None] * C + c[None, :],
                         mask=inside[:, None] & mask_c[None, :], other=0.0)
             w = tl.load(w_ptr + (r * S + s) * C + c, mask=mask_c, other=0.0)
@@ -441,7 +441,8 @@ def depthwise_nine(x: torch.Tensor, w: torch.Tensor, stride: int = 1, padding: i
 @triton.jit
 def load_three(x_ptr, row, h, q, c, H, W, C):
     x_ptrs = x_ptr + (row + h) * W * C + q[:, None] * C + c[None, :]  # row h, and shifted by ±1; 0 outside
-    inside = ((h >= 0) & (h < H) & (q < W))[:, None] & (c < C)[None, :]
+    width = tl.where((h >= 0) & (h < H), W, 0)                             # a row outside has no columns
+    inside = (q < width)[:, None] & (c < C)[None, :]
     return (tl.load(x_ptrs - C, mask=inside & (q >= 1)[:, None], other=0.0),
             tl.load(x_ptrs, mask=inside, other=0.0),
             tl.load(x_ptrs + C, mask=inside & (q + 1 < W)[:, None], other=0.0))

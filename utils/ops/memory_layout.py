@@ -146,8 +146,8 @@ def embedding_kernel(weight_ptr, ids_ptr, y_ptr, V, D, BLOCK_D: tl.constexpr):
     t = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     row = tl.load(ids_ptr + t).to(tl.int64)                                # int64: row · D may pass 2³¹
-    inside = (row >= 0) & (row < V)
-    x = tl.load(weight_ptr + row * D + d, mask=(d < D) & inside, other=float("nan"))
+    known = tl.where((row >= 0) & (row < V), D, 0)                         # a row outside has no columns
+    x = tl.load(weight_ptr + row * D + d, mask=d < known, other=float("nan"))
     tl.store(y_ptr + t * D + d, x, mask=d < D)
 
 def embedding(weight: torch.Tensor, ids: torch.Tensor, BLOCK_D: int = 2048, num_warps: int = 4) -> torch.Tensor:
