@@ -104,6 +104,7 @@ def test_flops_and_bytes_are_those_of_the_shapes(name):
 
 # --- counted, not derived ------------------------------------------------------------------------
 
+
 def tiled_gemm(a: np.ndarray, b: np.ndarray, block_m: int, block_n: int, block_k: int) -> tuple[np.ndarray, int]:
     """(A·B, elements loaded and stored) of a GEMM that goes tile by tile and keeps nothing between tiles."""
     (m, k), n = a.shape, b.shape[1]
@@ -122,6 +123,8 @@ def tiled_gemm(a: np.ndarray, b: np.ndarray, block_m: int, block_n: int, block_k
 
 @pytest.mark.parametrize("tile", [(1, 1, 1), (4, 4, 4), (16, 8, 4), (8, 16, 32), (5, 7, 3), (13, 29, 17), (64, 64, 64),
                                   (26, 29, 34)], ids=lambda t: "×".join(map(str, t)))
+
+
 def test_tiled_gemm_bytes_equal_the_counted_loads(tile):
     m, n, k = 26, 29, 17  # no tile but the last ones divides all three
     a, b = np.random.default_rng(0).standard_normal((m, k)), np.random.default_rng(1).standard_normal((k, n))
@@ -146,6 +149,8 @@ def test_strided_copy_bytes_equal_the_counted_sectors(stride, dtype, sector):
 def test_a_strided_copy_without_steps_or_pieces_is_named_in_one_sentence(name):
     with pytest.raises(ValueError, match=f"^{name} must be"):
         cost.strided_copy_bytes(**arguments("strided_copy_bytes") | {name: 0})
+
+
 def softmax_counted(x: np.ndarray, block: int, reads: int) -> tuple[np.ndarray, int]:
     """(softmax of the rows, elements loaded and stored): max, sum and write apart, online, or the row kept."""
     y, moved = np.full_like(x, np.nan), 0
@@ -241,6 +246,8 @@ def test_fusing_the_residual_saves_one_read_of_the_sum():
     rows, cols = 9, 33
     apart = cost.add(rows * cols, F16).bytes + cost.rms_norm(rows, cols, F16).bytes
     assert apart - cost.add_rms_norm(rows, cols, F16).bytes == rows * cols * 2
+
+
 def test_fusing_gate_and_up_saves_one_read_of_x_and_six_passes_over_the_hidden_layer():
     m, f, k = 64, 48, 32
     assert cost.gate_up_separate(m, f, k, F16).bytes - cost.gate_up(m, f, k, F16).bytes == (m * k + 6 * m * f) * 2
@@ -276,9 +283,13 @@ def test_the_fused_block_moves_a_wide_gemm_without_half_of_its_result(tile):
     assert 2 * moved == wide - m * f * 2
     if tile[0] >= m and tile[1] >= f:
         assert 2 * moved == cost.gate_up(m, f, k, F16).bytes
+
+
 @pytest.mark.parametrize("size, kernel, stride, padding", [(8, 3, 1, 0), (8, 3, 1, 1), (7, 3, 2, 1), (5, 1, 3, 0),
                                                             (2, 3, 1, 0),
                                                            (9, 4, 3, 2)])
+
+
 def test_a_convolution_counts_the_windows_that_fit(size, kernel, stride, padding):
     starts = [i for i in range(-padding, size + padding) if i + kernel <= size + padding][::stride]
     work = cost.conv2d(1, size, kernel, 1, 1, kernel, kernel, F16, stride, padding)
@@ -299,6 +310,7 @@ def test_no_slices_are_named_in_one_sentence():
 
 # --- Work ----------------------------------------------------------------------------------------
 
+
 def test_works_add_up_and_keep_a_roof_only_if_they_share_it():
     copies, reads = Work(3, 10, "fp16", "copy"), Work(4, 20, "fp16", "read")
     assert reads + reads == Work(8, 40, "fp16", "read")
@@ -317,6 +329,7 @@ def test_intensity_is_flops_per_byte_also_at_the_edges():
 
 
 # --- bad input -----------------------------------------------------------------------------------
+
 
 def sizes_of(name: str) -> list[str]:
     """Parameters of a function that are counts."""

@@ -279,6 +279,8 @@ def gelu_chain_separate(rows: int, cols: int, dtype: torch.dtype) -> Work:
     """The same as three kernels: each reads an array of [rows, cols] and writes one."""
     item = _check(dtype, rows=rows, cols=cols)
     return Work(11 * rows * cols, (6 * rows * cols + 2 * cols) * item, "fp32")
+
+
 def silu_mul(n: int, dtype: torch.dtype) -> Work:
     """z = silu(gate)·up over n elements: two reads, one write; SiLU's four FLOPs and a product."""
     return elementwise(n, dtype, inputs=2, flops=5)
@@ -313,6 +315,8 @@ def swiglu_ffn(m: int, f: int, k: int, dtype: torch.dtype) -> Work:
     item = _check(dtype, m=m, f=f, k=k)
     read, written = (m * k + 3 * k * f) * item, m * k * item
     return Work(6 * m * f * k + 5 * m * f, read + written, PEAK_OF[dtype], "read" if written < 0.1 * read else "copy")
+
+
 def split_k_bytes(m: int, n: int, k: int, splits: int, dtype: torch.dtype) -> int:
     """Bytes that a GEMM split along K moves: those of `gemm`, and for more than one slice the fp32 workspace
     [splits, m, n], written once and read once. Equals the elements counted in lesson 05."""

@@ -1,14 +1,9 @@
 """Wrong answers to lab 07 that its checks must catch: name of the mistake → (exercise, answer cell)."""
 
-PLANTED: dict[str, tuple[str, str]] = {}
+from planting import Planted
 
-
-def plant(exercise: str, right: str, *mistakes: tuple[str, str, str]) -> None:
-    """Add a right answer's text with one place made wrong, for each (name, right place, wrong place)."""
-    for name, old, new in mistakes:
-        assert right.count(old) == 1, f"{name}: the place is there {right.count(old)} times"
-        assert name not in PLANTED, f"{name} is there twice"
-        PLANTED[name] = (exercise, f"# EXERCISE {exercise}\n" + right.replace(old, new))
+PLANTED = Planted()
+plant = PLANTED.plant
 
 
 COUNT = '''def gain(rows, cols, item, bandwidth, launch):
