@@ -1,7 +1,7 @@
 """Runs the cells of a lab in one IPython shell: JSON in (lists of cells), JSON out (what each check cell said).
 
-A job is {"setup": [source …], "runs": [[source …] …]}; the answer is, for each run, a list with
-"" for a cell that ran, else the last line of its error.
+A job is {"setup": [source …], "runs": [[source …] …], "stop": bool}; the answer is, for each run, a list with
+"" for a cell that ran, else the last line of its error. With "stop" a run ends at its first error.
 """
 
 import contextlib
@@ -27,7 +27,13 @@ def main() -> None:
     for source in job["setup"]:
         problem = run(shell, source)
         assert not problem, problem
-    answer = [[run(shell, source) for source in sources] for sources in job["runs"]]
+    answer = []
+    for sources in job["runs"]:
+        said: list[str] = []
+        for source in sources:
+            if not (job["stop"] and any(said)):
+                said.append(run(shell, source))
+        answer.append(said)
     with open(sys.argv[1], "w") as file:
         json.dump(answer, file)
 

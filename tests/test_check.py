@@ -280,6 +280,80 @@ def test_call_passes_keywords_and_what_is_no_tensor_through():
     assert check.call(lambda x, k, scale=1: x.sum() * k * scale, (torch.ones(3), 2), {"scale": 5}).item() == 30
 
 
+# --- Watch: what only the interpreter sees -------------------------------------------------------
+
+@triton.jit
+def masked_store_only_kernel(x_ptr, y_ptr, n, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs + SHIFT)
+    tl.store(y_ptr + offs, x, mask=offs < n)
+
+
+@triton.jit
+def count_kernel(ids_ptr, count_ptr, n, ATOMIC: tl.constexpr, MASK: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ids = tl.load(ids_ptr + offs, mask=offs < n, other=0)
+    if ATOMIC:
+        tl.atomic_add(count_ptr + ids, 1.0, mask=(offs < n) & ((ids < 8) | (MASK == 0)))
+    else:
+        tl.store(count_ptr + ids, tl.load(count_ptr + ids) + 1.0, mask=offs < n)
+
+
+def reads(shift: int):
+    def copy(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        masked_store_only_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), SHIFT=shift, BLOCK=64)
+        return y
+    return copy
+
+
+def counted(ids: torch.Tensor, ATOMIC: int = 1, MASK: int = 1, BLOCK: int = 1, times: int = 1) -> torch.Tensor:
+    count = torch.empty(8, device=ids.device).zero_()
+    for _ in range(times):
+        count_kernel[(triton.cdiv(ids.numel(), BLOCK),)](ids, count, ids.numel(), ATOMIC, MASK, BLOCK=BLOCK)
+    return count
+
+
+interpreted = pytest.mark.skipif(not device.INTERPRET, reason="a GPU does not tell")
+
+
+@interpreted
+def test_a_read_outside_of_a_buffer_shows_even_if_nothing_of_it_is_stored():
+    check.call(reads(0), (numbers(128, F32),))
+    with pytest.raises(AssertionError, match="28 elements past the end of argument 0 were read: the load needs a mask"):
+        check.call(reads(0), (numbers(100, F32),))
+    with pytest.raises(AssertionError, match="3 elements before the start of argument 0 were read"):
+        check.call(reads(-3), (numbers(128, F32),))
+
+
+@interpreted
+def test_an_atomic_outside_of_a_buffer_shows():
+    ids = torch.tensor([1, 9, 1, 3], device=device.DEVICE)
+    assert check.call(counted, (ids,)).tolist() == [0, 2, 0, 1, 0, 0, 0, 0]
+    with pytest.raises(AssertionError, match="1 elements past the end of an output were (read|written)"):
+        check.call(counted, (ids,), {"MASK": 0})
+
+
+@interpreted
+def test_two_programs_that_store_to_one_place_show():
+    ids = torch.tensor([1, 5, 1, 3], device=device.DEVICE)
+    with pytest.raises(AssertionError, match="1 elements were stored by more than one program.*use an atomic"):
+        check.call(counted, (ids,), {"ATOMIC": 0})
+    apart = torch.tensor([1, 5, 2, 3], device=device.DEVICE)
+    assert check.call(counted, (apart,), {"ATOMIC": 0, "times": 2}).tolist() == [0, 2, 2, 2, 0, 2, 0, 0], \
+        "a second launch may store to the places of the first"
+
+
+@interpreted
+def test_the_interpreter_is_left_as_it_was():
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    before = dict(vars(Builder))
+    with pytest.raises(ZeroDivisionError):
+        check.call(lambda x: 1 / 0, (numbers(4, F32),))
+    assert dict(vars(Builder)) == before
+
+
 # --- the battery ---------------------------------------------------------------------------------
 
 def doubled(x: torch.Tensor, SHIFT: int = 0) -> torch.Tensor:

@@ -15,11 +15,11 @@ from utils.staff.paths import LABS, ROOT, SOLUTIONS, read
 STEMS = sorted(p.stem for p in LABS.glob("*.ipynb"))
 
 
-def execute(setup: list[str], runs: list[list[str]], tmp_path) -> list[list[str]]:
+def execute(setup: list[str], runs: list[list[str]], tmp_path, stop: bool = False) -> list[list[str]]:
     """Run cells in one fresh process (see lab_runner)."""
     answer = tmp_path / "answer.json"
     done = subprocess.run([sys.executable, str(ROOT / "tests" / "lab_runner.py"), str(answer)], cwd=LABS, text=True,
-                          input=json.dumps({"setup": setup, "runs": runs}), capture_output=True, timeout=900,
+                          input=json.dumps({"setup": setup, "runs": runs, "stop": stop}), capture_output=True, timeout=900,
                           env=dict(os.environ, MPLBACKEND="Agg"))
     assert answer.exists(), done.stderr[-2000:]
     return json.loads(answer.read_text())
@@ -69,7 +69,7 @@ def test_planted_mistakes_are_caught(stem, tmp_path):
     runs = []
     for name, (exercise, source) in mistakes.items():
         assert exercise in answers and ANSWER.match(source), f"{name} is no answer to an exercise of this lab"
-        runs.append([source, *[s for c, s in checks if c.startswith(exercise)]])
-    for name, said in zip(mistakes, execute(setup, runs, tmp_path)):
-        assert any(said[1:]), f"{name} was not caught"
+        runs.append([source, *[s for c, s in reversed(checks) if c.startswith(exercise)]])  # the hardest check first
+    for name, said in zip(mistakes, execute(setup, runs, tmp_path, stop=True)):
         assert not said[0], f"{name}: the cell itself failed ({said[0]}), so nothing was tested"
+        assert any(said[1:]), f"{name} was not caught"

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from utils import device
 from utils.ops.base import Config, Operator
+from utils.watch import Watch, watching
 
 BAND = 4096  # guard elements on each side of a buffer
 PIECE = 2**24  # elements compared at a time, so that large results need little memory beside them
@@ -158,6 +159,8 @@ def _likely_cause(actual: torch.Tensor, reference: torch.Tensor, wrong: torch.Te
             low, high = rows.nan_to_num(math.inf).amin(1), rows.nan_to_num(-math.inf).amax(1)
             known = low <= high
             if known.any() and ((high - low)[known] <= 0.02 * high[known].abs() + 1e-6).all():
+                if (high[known] == 0).all():
+                    return "whole rows are zero: they were left out."
                 return "each row is off by one factor: a rescale, a divisor or a scale is missing."
         if torch.allclose(actual.flatten().sort().values, reference.flatten().sort().values, rtol=1e-2, atol=1e-3):
             return "the values are right but in the wrong place: look at strides and offsets."
@@ -218,15 +221,17 @@ class Guard(TorchFunctionMode):
 
     _EMPTY = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty)
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
         super().__init__()
         self.buffers: list[torch.Tensor] = []
+        self.watch = watch or Watch()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         if func in self._EMPTY and isinstance(out, torch.Tensor):
             flat, out = _buffer(out.shape, out.stride(), out.dtype, out.device, output=True)
             self.buffers.append(flat)
+            self.watch.fence("an output", flat, BAND)
         return out
 
     def verify(self, name: str = "output") -> None:
@@ -241,10 +246,14 @@ def _as_bits(x: torch.Tensor) -> torch.Tensor:
 def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "result", inplace: bool = False):
     """fn(*args, **kwargs) on guarded copies of the tensor arguments, with poisoned, guarded outputs.
 
-    Returns what `fn` returns. Raises AssertionError if a band or (unless `inplace`) an input was written to.
+    Returns what `fn` returns. Raises AssertionError if a band or (unless `inplace`) an input was written to;
+    in the interpreter also if a band was read, or if two programs stored to one place.
     """
     copies = [guarded(a) if isinstance(a, torch.Tensor) else a for a in args]
-    with Guard() as guard:
+    with watching() as watch, Guard(watch) as guard:
+        for i, x in enumerate(copies):
+            if isinstance(x, torch.Tensor):
+                watch.fence(f"argument {i}", x._base, BAND)
         result = fn(*copies, **(kwargs or {}))
     guard.verify(name)
     for i, (before, after) in enumerate(zip(args, copies)):
@@ -252,6 +261,8 @@ def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "
             if not inplace and not torch.equal(_as_bits(before), _as_bits(after)):
                 raise AssertionError(f"{name}: argument {i} was changed: inputs must be left as they are.")
             _verify(after._base, False, f"{name}, argument {i}")
+    if watch.problem:
+        raise AssertionError(f"{name}: {watch.problem}")
     return result
 
 

@@ -58,10 +58,12 @@ class Check:
         launched: (kernel, args, meta) of each launch of the check's kernel
         """
         values: list[list[torch.Tensor]] = []
+        label = f"Check {self.name}"
         try:
             answer = self._recorded() if self.kernel else self.answer
-            for case in self.cases(Rand(seed)):
-                result = checking.call(answer, case, name=self.name)
+            for i, case in enumerate(self.cases(Rand(seed))):
+                label = self._label(i, case)
+                result = checking.call(answer, case, name=label)
                 values.append([_as_tensor(part) for part in (result if isinstance(result, tuple) else (result,))])
             if self.kernel and not answer.launched:
                 raise AssertionError(f"{self.kernel} was never launched.")
@@ -69,9 +71,13 @@ class Check:
             unsolved = re.search(r"Exercise \d+\.\d+: [^\n]*", _sentence(error))
             if unsolved:  # the stub's own sentence, from Python or from inside a kernel
                 return {"values": [], "problem": unsolved[0]}
-            told = error if isinstance(error, AssertionError) else f"the answer raised {_sentence(error)}"
-            return {"values": [], "problem": f"Check {self.name}: {told}"}
+            told = str(error) if isinstance(error, AssertionError) else f"the answer raised {_sentence(error)}"
+            told = told if told.startswith(label) else f"{label}: {told}"
+            return {"values": [], "problem": f"{told} {self.hint}".strip()}
         return {"values": values, "problem": "", "launched": answer.launched if self.kernel else []}
+
+    def _label(self, i: int, case: tuple) -> str:
+        return f"Check {self.name}, case {i + 1} ({_describe(case)})"
 
     def judge(self, seed: int, collected: dict[str, Any]) -> str:
         """"" if the collected values are right, else one sentence; the reference is computed here."""
@@ -84,9 +90,9 @@ class Check:
             wide = (a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in case)
             want = self.reference(*wide)
             want = [torch.as_tensor(w, dtype=torch.float64) for w in (want if isinstance(want, tuple) else (want,))]
-            label = f"Check {self.name}, case {i + 1} ({_describe(case)})"
+            label = self._label(i, case)
             if len(got) != len(want):
-                return f"{label}: {len(got)} results came back, expected {len(want)}. {self.hint}".strip()
+                return f"{label}: {len(got)} results came back, expected a tuple of {len(want)}. {self.hint}".strip()
             for part, (g, w) in enumerate(zip(got, want)):
                 problem = self._compare(g, w, label if len(want) == 1 else f"{label}, result {part + 1}", case)
                 if problem:
@@ -96,9 +102,10 @@ class Check:
     def _compare(self, got: torch.Tensor, want: torch.Tensor, label: str, case: tuple) -> str:
         got, want = got.cpu(), want.cpu()
         if self.rtol is not None:  # counted or derived numbers
-            if got.shape != want.shape or not torch.allclose(got.double(), want, rtol=self.rtol, atol=0):
-                return f"{label}: got {_short(got)}, expected {_short(want)}."
-            return ""
+            if got.shape != want.shape:
+                return f"{label}: got {_short(got)} of shape {list(got.shape)}, expected shape {list(want.shape)}."
+            right = torch.isclose(got.double(), want, rtol=self.rtol, atol=0)
+            return "" if right.all() else f"{label}: {_first(got, want, ~right)}."
         problem = self._coarse(got.dtype, case)
         if problem:
             return f"{label}: {problem}"
@@ -106,6 +113,8 @@ class Check:
             depth = self.depth(*case) if callable(self.depth) else self.depth
             checking.agree(got, want, depth=depth, name=label)
         except AssertionError as error:
+            if got.shape == want.shape and want.numel() == 1:
+                return f"{label}: {_first(got, want, torch.ones_like(want, dtype=torch.bool))}."
             return str(error)
         return ""
 
@@ -275,6 +284,15 @@ def _short(x: torch.Tensor) -> str:
     values = x.flatten().tolist()[:4]
     text = ", ".join(f"{v:.6g}" for v in values)
     return text if x.ndim == 0 else f"[{text}{', …' if x.numel() > 4 else ''}]"
+
+
+def _first(got: torch.Tensor, want: torch.Tensor, wrong: torch.Tensor) -> str:
+    """The first wrong element, with as many digits as show the difference."""
+    index = wrong.nonzero()[0].tolist()
+    is_, should = got[tuple(index)].item(), want[tuple(index)].item()
+    digits = next((d for d in (6, 9, 12) if f"{is_:.{d}g}" != f"{should:.{d}g}"), 17)
+    text = f"got {is_:.{digits}g}, expected {should:.{digits}g}"
+    return f"element {index} and {int(wrong.sum()) - 1} more are wrong: {text}" if got.numel() > 1 else text
 
 
 def _sentence(error: BaseException) -> str:
