@@ -18,9 +18,9 @@ STEMS = sorted(p.stem for p in LABS.glob("*.ipynb"))
 def execute(setup: list[str], runs: list[list[str]], tmp_path, stop: bool = False) -> list[list[str]]:
     """Run cells in one fresh process (see lab_runner)."""
     answer = tmp_path / "answer.json"
+    job = json.dumps({"setup": setup, "runs": runs, "stop": stop})
     done = subprocess.run([sys.executable, str(ROOT / "tests" / "lab_runner.py"), str(answer)], cwd=LABS, text=True,
-                          input=json.dumps({"setup": setup, "runs": runs, "stop": stop}), capture_output=True, timeout=900,
-                          env=dict(os.environ, MPLBACKEND="Agg"))
+                          input=job, capture_output=True, timeout=900, env=dict(os.environ, MPLBACKEND="Agg"))
     assert answer.exists(), done.stderr[-2000:]
     return json.loads(answer.read_text())
 
