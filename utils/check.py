@@ -1,7 +1,8 @@
 """Comparison with a reference, batteries of edge cases, and failures that say what to look at.
 
-Outputs are poisoned with NaN before each run and every buffer lies between bands of NaN, so an
-element that was not written, a read past the end and a write past the end all show.
+Outputs are poisoned with NaN before each run and every buffer lies between bands of NaN, so an element
+that was not written, a write past the end and a result computed from what lies past the end all show.
+In the interpreter `watch` adds every other read past the end, and races of two programs.
 """
 
 import dataclasses
