@@ -6,6 +6,7 @@ import inspect
 import math
 import pkgutil
 
+import numpy as np
 import pytest
 import torch
 
@@ -342,6 +343,35 @@ def test_two_programs_that_store_to_one_place_show():
     apart = torch.tensor([1, 5, 2, 3], device=device.DEVICE)
     assert check.call(counted, (apart,), {"ATOMIC": 0, "times": 2}).tolist() == [0, 2, 2, 2, 0, 2, 0, 0], \
         "a second launch may store to the places of the first"
+
+
+@triton.jit
+def row_max_kernel(x_ptr, y_ptr, cols, TWICE: tl.constexpr, BLOCK: tl.constexpr):
+    row, col = tl.program_id(0), tl.arange(0, BLOCK)
+    top = tl.max(tl.load(x_ptr + row * cols + col, mask=col < cols, other=-float("inf")))
+    if TWICE:
+        top = tl.max(tl.load(x_ptr + row * cols + col, mask=col < cols, other=top))
+    tl.store(y_ptr + row, top)
+
+
+@interpreted
+def test_loads_of_the_first_argument_are_counted():
+    def row_max(x, TWICE=0):
+        y = torch.empty(x.shape[0], device=x.device)
+        row_max_kernel[(x.shape[0],)](x, y, x.shape[1], TWICE, BLOCK=64)
+        return y
+
+    x = numbers(150, F32).view(3, 50)
+    assert check.call(row_max, (x,), reads=1.0).equal(x.amax(1))
+    with pytest.raises(AssertionError, match="each element of argument 0 was loaded 2 times, 1.2 are enough"):
+        check.call(row_max, (x,), {"TWICE": 1}, reads=1.2)
+
+
+def test_a_changed_numpy_argument_shows():
+    x = np.array([1.0, np.nan])
+    with pytest.raises(AssertionError, match="argument 0 was changed"):
+        check.call(lambda x: x.fill(2), (x,))
+    assert x[0] == 1 and check.call(lambda x: x[0] + 1, (x,)) == 2
 
 
 @interpreted

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -165,7 +166,7 @@ def _likely_cause(actual: torch.Tensor, reference: torch.Tensor, wrong: torch.Te
                 return "each row is off by one factor: a rescale, a divisor or a scale is missing."
         if torch.allclose(actual.flatten().sort().values, reference.flatten().sort().values, rtol=1e-2, atol=1e-3):
             return "the values are right but in the wrong place: look at strides and offsets."
-    if not reference.isfinite().all() or not actual.isfinite().all():
+    if not reference[wrong].isfinite().all() or not actual[wrong].isfinite().all():
         return "infinities or NaN: an overflow, a division by zero, or −inf minus −inf."
     return "the arithmetic itself, or a wrong offset; compare one small case by hand."
 
@@ -244,13 +245,15 @@ def _as_bits(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().view(_bits(x.dtype, False)[0])
 
 
-def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "result", inplace: bool = False):
+def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "result", inplace: bool = False,
+         reads: float | None = None):
     """fn(*args, **kwargs) on guarded copies of the tensor arguments, with poisoned, guarded outputs.
 
     Returns what `fn` returns. Raises AssertionError if a band or (unless `inplace`) an input was written to;
-    in the interpreter also if a band was read, or if two programs stored to one place.
+    in the interpreter also if a band was read, if two programs stored to one place, or if kernels loaded an
+    element of the first argument more than `reads` times on average. NumPy arguments are copied, too.
     """
-    copies = [guarded(a) if isinstance(a, torch.Tensor) else a for a in args]
+    copies = [guarded(a) if isinstance(a, torch.Tensor) else a.copy() if isinstance(a, np.ndarray) else a for a in args]
     with watching() as watch, Guard(watch) as guard:
         for i, x in enumerate(copies):
             if isinstance(x, torch.Tensor):
@@ -262,8 +265,12 @@ def call(fn: Callable, args: Sequence, kwargs: dict | None = None, name: str = "
             if not inplace and not torch.equal(_as_bits(before), _as_bits(after)):
                 raise AssertionError(f"{name}: argument {i} was changed: inputs must be left as they are.")
             _verify(after._base, False, f"{name}, argument {i}")
+        elif isinstance(before, np.ndarray) and not inplace and before.tobytes() != after.tobytes():
+            raise AssertionError(f"{name}: argument {i} was changed: inputs must be left as they are.")
     if watch.problem:
         raise AssertionError(f"{name}: {watch.problem}")
+    if reads is not None and (often := watch.loaded["argument 0"] / max(args[0].numel(), 1)) > reads:
+        raise AssertionError(f"{name}: each element of argument 0 was loaded {often:.3g} times, {reads:g} are enough.")
     return result
 
 

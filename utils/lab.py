@@ -51,6 +51,7 @@ class Check:
     depth: int | Callable = 1
     rtol: float | None = None
     dtype: torch.dtype | None = None
+    reads: float | None = None
 
     def collect(self, seed: int) -> dict[str, Any]:
         """Run the answer on every case: {"values": [[tensor, …] a case], "problem": sentence or "", "launched": …}.
@@ -63,7 +64,7 @@ class Check:
             answer = self._recorded() if self.kernel else self.answer
             for i, case in enumerate(self.cases(Rand(seed))):
                 label = self._label(i, case)
-                result = checking.call(answer, case, name=label)
+                result = checking.call(answer, case, name=label, reads=self.reads)
                 values.append([_as_tensor(part) for part in (result if isinstance(result, tuple) else (result,))])
             if self.kernel and not answer.launched:
                 raise AssertionError(f"{self.kernel} was never launched.")
@@ -101,10 +102,10 @@ class Check:
 
     def _compare(self, got: torch.Tensor, want: torch.Tensor, label: str, case: tuple) -> str:
         got, want = got.cpu(), want.cpu()
-        if self.rtol is not None:  # counted or derived numbers
+        if self.rtol is not None or not (got.is_floating_point() or got.is_complex()):  # counted or derived numbers
             if got.shape != want.shape:
                 return f"{label}: got {_short(got)} of shape {list(got.shape)}, expected shape {list(want.shape)}."
-            right = torch.isclose(got.double(), want, rtol=self.rtol, atol=0)
+            right = torch.isclose(got.double(), want, rtol=self.rtol or 0.0, atol=0)
             return "" if right.all() else f"{label}: {_first(got, want, ~right)}."
         problem = self._coarse(got.dtype, case)
         if problem:
@@ -115,6 +116,8 @@ class Check:
         except AssertionError as error:
             if got.shape == want.shape and want.numel() == 1:
                 return f"{label}: {_first(got, want, torch.ones_like(want, dtype=torch.bool))}."
+            if not self.kernel and got.shape == want.shape and (odd := got.isnan() & ~want.isnan()).any():
+                return f"{label}: {int(odd.sum())} elements are NaN, the first at {odd.nonzero()[0].tolist()}."
             return str(error)
         return ""
 
@@ -194,7 +197,7 @@ declared: list[Check] | None = None  # a list while the grader reads the checks 
 
 def check(name: str, answer: Callable, *, cases: Callable[[Rand], list[tuple]], reference: Callable, hint: str = "",
           kernel: str = "", depth: int | Callable = 1, rtol: float | None = None,
-          dtype: torch.dtype | None = None) -> None:
+          dtype: torch.dtype | None = None, reads: float | None = None) -> None:
     """Run an answer on fresh random inputs and compare it with a float64 reference.
 
     name: such as "1.3"; answer(*case) → number, array, tensor or a tuple of them
@@ -203,9 +206,10 @@ def check(name: str, answer: Callable, *, cases: Callable[[Rand], list[tuple]], 
     kernel: name of a @triton.jit function that `answer` launches: it must also compile for a T4 and an H100
     depth: terms a result is summed from; rtol: for counted numbers, compared to this relative tolerance
     dtype: the coarsest float dtype a result may have (default: fp32, or that of the coarsest input)
+    reads: how often kernels may load an element of the first argument, on average (seen by the interpreter only)
     Prints one line if all is right; raises AssertionError with one sentence if not.
     """
-    this = Check(name, answer, cases, reference, hint, kernel, depth, rtol, dtype)
+    this = Check(name, answer, cases, reference, hint, kernel, depth, rtol, dtype, reads)
     if declared is not None:
         declared.append(this)
         return

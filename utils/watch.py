@@ -1,5 +1,6 @@
 """What the interpreter sees and a GPU hides: reads outside of a buffer, and places that two programs store to."""
 
+import collections
 import contextlib
 from collections.abc import Iterator
 
@@ -14,23 +15,28 @@ class Watch:
 
     def __init__(self) -> None:
         self.problem = ""
-        self.bands: list[tuple[str, int, int]] = []  # (where, first address, end address), not to be read
-        self.stores: dict[tuple, list[np.ndarray]] = {}  # of this launch, by program
+        self.buffers: list[tuple[str, int, int, int, int]] = []  # (name, address of: band, elements, band, end)
+        self.loaded: collections.Counter[str] = collections.Counter()  # elements read from a buffer, repeats counted
+        self.stores: dict[tuple, list[np.ndarray]] = {}  # places of this launch, by program
 
     def fence(self, what: str, flat: torch.Tensor, band: int) -> None:
         """No kernel may read the first and the last `band` elements of `flat`."""
-        start, end = flat.data_ptr(), flat.data_ptr() + flat.numel() * flat.element_size()
-        self.bands.append((f"before the start of {what}", start, start + band * flat.element_size()))
-        self.bands.append((f"past the end of {what}", end - band * flat.element_size(), end))
+        start, item = flat.data_ptr(), flat.element_size()
+        end = start + flat.numel() * item
+        self.buffers.append((what, start, start + band * item, end - band * item, end))
 
     def read(self, places: np.ndarray) -> None:
-        if self.problem or not places.size:
+        if not places.size:
             return
         low, high = places.min(), places.max()
-        for where, start, end in self.bands:
-            if start <= high and low < end and (n := ((places >= start) & (places < end)).sum()):
-                self.problem = f"{n} elements {where} were read: the load needs a mask, or its addresses are wrong."
-                return
+        for what, start, first, last, end in self.buffers:
+            if start <= high and low < end:
+                here = places[(start <= places) & (places < end)]
+                before, past = int((here < first).sum()), int((here >= last).sum())
+                self.loaded[what] += len(here) - before - past
+                if (before or past) and not self.problem:
+                    where = f"{before} elements before the start" if before else f"{past} elements past the end"
+                    self.problem = f"{where} of {what} were read: the load needs a mask, or its addresses are wrong."
 
     def launched(self) -> None:
         """A launch is over: no place may have been stored to by two of its programs."""
