@@ -32,7 +32,14 @@ plant("2.1", COUNT,
       ("pieces of y as long as those of x",
        "range(0, R, block_r):\n            written += run_sectors(c * R + r, min(block_r,",
        "range(0, R, block_c):\n            written += run_sectors(c * R + r, min(block_c,"),
-      ("rows begin at sectors", "run_sectors(r * C + c,", "run_sectors(c,"))
+      ("rows begin at sectors", "run_sectors(r * C + c,", "run_sectors(c,"),
+      ("first byte of the last element", "(first + count) * item - 1)", "(first + count - 1) * item)"),
+      ("a sector holds whole elements", "((first + count) * item - 1) // 32 - first * item // 32 + 1",
+       "(first % (32 // item) + count - 1) // (32 // item) + 1"),
+      ("an empty piece behind the last", "range(0, C, block_c)", "range(0, C + 1, block_c)"),
+      ("whole sectors where rows are aligned", "    read = written = 0\n",
+       "    if R * item % 32 == C * item % 32 == 0:\n        return R * C * item // 32, R * C * item // 32\n"
+       "    read = written = 0\n"))
 
 VIEW = '''def view_strides(shape, strides, new):
     table = np.tensordot(strides, np.indices(shape), 1).reshape(new)
@@ -56,7 +63,41 @@ plant("2.2", VIEW,
       ("contiguous strides of the new shape", "    return tuple(found)\n",
        "    return tuple(int(np.prod(new[axis + 1:])) for axis in range(len(new)))\n"),
       ("strides turned round", "    return tuple(found)\n", "    return tuple(found[::-1])\n"),
-      ("strides in bytes", "    return tuple(found)\n", "    return tuple(4 * stride for stride in found)\n"))
+      ("strides in bytes", "    return tuple(found)\n", "    return tuple(4 * stride for stride in found)\n"),
+      ("place 1 of an axis of size 1", "min(1, size - 1)", "1"),
+      ("the last element alone compared", "not np.array_equal(np.tensordot(found, np.indices(new), 1), table)",
+       "sum((size - 1) * stride for size, stride in zip(new, found)) != table.flat[-1]"),
+      ("the places compared without their order",
+       "not np.array_equal(np.tensordot(found, np.indices(new), 1), table)",
+       "set(np.tensordot(found, np.indices(new), 1).flat) != set(table.flat)"),
+      ("a new axis of size 1 copies", "    found = []\n", "    found = []\n    if 1 in new:\n        return None\n"),
+      ("two expanded axes copy", "    found = []\n",
+       "    found = []\n    if len(new) < len(shape) and strides.count(0) > 1:\n        return None\n"))
+
+PLANTED["merges across the cuts of the new shape only"] = ("2.2", '''# EXERCISE 2.2
+def view_strides(shape, strides, new):
+    old, left = [pair for pair in zip(shape, strides) if pair[0] > 1], list(new)
+    if all(outer == size * inner for (_, outer), (size, inner) in zip(old, old[1:])) and old[-1][1] == 1:
+        return tuple(int(np.prod(new[axis + 1:])) for axis in range(len(new)))
+    found = []
+    while left:
+        (n, stride), sizes = old.pop() if old else (1, 0), [left.pop()]
+        merged = False
+        while n != np.prod(sizes):
+            if n > np.prod(sizes):
+                sizes.append(left.pop())
+            else:
+                outer, step = old.pop()
+                if step != n * stride:
+                    return None
+                n, merged = n * outer, True
+        if merged and len(sizes) > 1:  # as if an axis could not be merged and split at once
+            return None
+        for size in sizes:
+            found.insert(0, stride)
+            stride *= size
+    return tuple(found)
+''')
 
 PLANTED["an axis of size 1 hinders"] = ("2.2", '''# EXERCISE 2.2
 def view_strides(shape, strides, new):
