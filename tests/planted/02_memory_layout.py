@@ -150,11 +150,42 @@ plant("2.3", GRAD,
        "t[:, None] * D + d[None, :]"),
       ("strides swapped", "t[:, None] * stride_yt + d[None, :] * stride_yd",
        "t[:, None] * stride_yd + d[None, :] * stride_yt"),
-      ("gathered, not scattered", "dw_ptr + row[:, None] * D", "dw_ptr + t[:, None] * D"))
+      ("gathered, not scattered", "dw_ptr + row[:, None] * D", "dw_ptr + t[:, None] * D"),
+      ("−1 is the only padding below", "(row >= 0)", "(row != -1)"),
+      ("V is the only padding above", "(row < V)", "(row != V)"),
+      ("adds 0 outside of dW", "dy.to(tl.float32), mask=mask)", "dy.to(tl.float32))"),
+      ("adds 0 where ids are padding", "dy.to(tl.float32), mask=mask)",
+       "dy.to(tl.float32), mask=(t < T)[:, None] & (d < D)[None, :])"),
+      ("ids of tokens past the end", "tl.load(ids_ptr + t, mask=t < T, other=0)", "tl.load(ids_ptr + t)"),
+      ("dY of tokens and columns past the end", "stride_yd, mask=mask, other=0.0)", "stride_yd)"))
 
 PLANTED["zero times NaN"] = ("2.3", "# EXERCISE 2.3\n" + GRAD.replace(
     "    mask = inside[:, None] & (d < D)[None, :]\n", "    mask = (t < T)[:, None] & (d < D)[None, :]\n").replace(
     "    w_ptrs =", "    dy = dy * inside[:, None].to(tl.float32)\n    row = tl.where(inside, row, 0)\n    w_ptrs ="))
+
+PLANTED["load, add, store, one token after the other"] = ("2.3", '''# EXERCISE 2.3
+@triton.jit
+def embedding_grad_kernel(dy_ptr, ids_ptr, dw_ptr, T, V, D, stride_yt, stride_yd,
+                          BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr):
+    d = tl.program_id(1).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
+    for i in range(BLOCK_T):
+        t = tl.program_id(0).to(tl.int64) * BLOCK_T + i
+        row = tl.load(ids_ptr + t, mask=t < T, other=-1).to(tl.int64)
+        mask = (row >= 0) & (row < V) & (d < D)
+        dy = tl.load(dy_ptr + t * stride_yt + d * stride_yd, mask=mask, other=0.0).to(tl.float32)
+        w = tl.load(dw_ptr + row * D + d, mask=mask, other=0.0)
+        tl.store(dw_ptr + row * D + d, w + dy, mask=mask)
+''')
+
+SUM = "    tl.atomic_add(w_ptrs, dy.to(tl.float32), mask=mask)\n"
+PLANTED["summed in the tile, then load, add, store"] = ("2.3", "# EXERCISE 2.3\n" + GRAD.replace(SUM, '''
+    same = row[:, None] == row[None, :]
+    total = tl.sum(tl.where(same[:, :, None], dy.to(tl.float32)[None, :, :], 0.0), 1)
+    i = tl.arange(0, BLOCK_T)
+    first = tl.min(tl.where(same & inside[None, :], i[None, :], BLOCK_T), 1) == i
+    mask = mask & first[:, None]
+    tl.store(w_ptrs, tl.load(w_ptrs, mask=mask, other=0.0) + total, mask=mask)
+'''))
 
 TURN = '''@triton.jit
 def quarter_turn_kernel(x_ptr, y_ptr, R, C, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
@@ -177,7 +208,11 @@ plant("2.4", TURN,
       ("counted from the end of the rows", "row = C - 1 - c", "row = R - 1 - c"),
       ("tile not turned, only its place", "row = C - 1 - c",
        "row = C - BLOCK_C - pid_c * BLOCK_C + tl.arange(0, BLOCK_C)"),
-      ("not turned at all", "row = C - 1 - c", "row = c"))
+      ("not turned at all", "row = C - 1 - c", "row = c"),
+      ("height of a tile for its width", "row = C - 1 - c", "row = C - 1 - pid_c * BLOCK_R - tl.arange(0, BLOCK_C)"),
+      ("tiles counted by their height", "num_c = tl.cdiv(C, BLOCK_C)", "num_c = tl.cdiv(C, BLOCK_R)"),
+      ("tiles of 32 only", "row = C - 1 - c", "row = C - 1 - pid_c * 32 - tl.arange(0, BLOCK_C)"),
+      ("x read past its end", "c[None, :], mask=mask)", "c[None, :])"))
 PLANTED["writes masked, rows still shifted"] = ("2.4", "# EXERCISE 2.4\n" + TURN.replace(
     "row = C - 1 - c", PADDED).replace("mask=tl.trans(mask))", "mask=tl.trans(mask) & (row[:, None] < C))"))
 
