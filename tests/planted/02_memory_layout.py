@@ -230,7 +230,11 @@ plant("2.5", PIECE,
       ("whole table averaged", "useful[-1]", "useful.mean()"),
       ("rounded down", "round(np.log2", "int(np.log2"),
       ("first stride of the table beyond the piece", "max(1, size // item)", "strides[strides * item >= size][0]"),
-      ("stride in bytes", "max(1, size // item)", "size"))
+      ("stride in bytes", "max(1, size // item)", "size"),
+      ("lowest of the table", "useful[-1]", "useful.min()"),
+      ("last three strides", "useful[-1]", "useful[-3:].mean()"),
+      ("first stride taken for the roof", "2 * roof", "2 * useful[0]"),
+      ("highest of the table taken for the roof", "2 * roof", "2 * useful.max()"))
 
 MOVED = '''def moved(B, S, H, D, item):
     whole, last = 2 * B * S * H * D * item, 2 * B * H * D * item
@@ -251,4 +255,7 @@ plant("2.6", MOVED,
        "two = whole if B > 1 and H > 1 and S > 1 else 0"),
       ("contiguous copies always", "four = last if B > 1 and S > 1 else 0", "four = last"),
       ("all tokens copied", "four = last", "four = whole"),
+      ("a batch of one and a single head copy", "two = whole if B > 1 and H > 1 else 0",
+       "two = whole if (B > 1) == (H > 1) else 0"),
+      ("two tokens need no copy", "four = last if B > 1 and S > 1 else 0", "four = last if B > 1 and S > 2 else 0"),
       ("only what is read", "whole, last = 2 * B * S * H * D * item, 2 * B", "whole, last = B * S * H * D * item, B"))
