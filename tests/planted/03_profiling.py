@@ -45,7 +45,14 @@ plant("3.1", CHAIN,
       ("vectors for each row", "launch_us / 1e6 * bandwidth - vectors * cols * item",
        "launch_us / 1e6 * bandwidth / (1 + vectors / full)"),
       ("fewer than one row", "max(1, int(np.ceil(need / (full * cols * item))))",
-       "int(np.ceil(need / (full * cols * item)))"))
+       "int(np.ceil(need / (full * cols * item)))"),
+      ("fused writes what nobody reads, too", "sum(sizes[name] for name in keep)",
+       "sum(sizes[name] for name in made if name in keep or all(name not in inputs for _, inputs in steps))"),
+      ("times from a sum of its own that reads twice", "eager([step], sizes, item)[1] for step in steps",
+       "item * sum(sizes[name] for name in (output, *inputs)) for output, inputs in steps"),
+      ("times of the last output only", "fused(steps, sizes, keep, item) / bandwidth",
+       "fused(steps, sizes, [steps[-1][0]], item) / bandwidth"),
+      ("vectors in elements", "vectors * cols * item", "vectors * cols"))
 
 BUDGET = '''def register_budget(chip, num_warps, programs):
     warps = programs * num_warps
