@@ -45,7 +45,14 @@ plant("3.1", CHAIN,
       ("vectors for each row", "launch_us / 1e6 * bandwidth - vectors * cols * item",
        "launch_us / 1e6 * bandwidth / (1 + vectors / full)"),
       ("fewer than one row", "max(1, int(np.ceil(need / (full * cols * item))))",
-       "int(np.ceil(need / (full * cols * item)))"))
+       "int(np.ceil(need / (full * cols * item)))"),
+      ("fused writes what nobody reads, too", "sum(sizes[name] for name in keep)",
+       "sum(sizes[name] for name in made if name in keep or all(name not in inputs for _, inputs in steps))"),
+      ("times from a sum of its own that reads twice", "eager([step], sizes, item)[1] for step in steps",
+       "item * sum(sizes[name] for name in (output, *inputs)) for output, inputs in steps"),
+      ("times of the last output only", "fused(steps, sizes, keep, item) / bandwidth",
+       "fused(steps, sizes, [steps[-1][0]], item) / bandwidth"),
+      ("vectors in elements", "vectors * cols * item", "vectors * cols"))
 
 BUDGET = '''def register_budget(chip, num_warps, programs):
     warps = programs * num_warps
@@ -84,7 +91,18 @@ plant("3.2", BUDGET,
       ("one SM feeds the whole memory", "latency_ns / 1e9 / sms", "latency_ns / 1e9"),
       ("programs rounded down", "int(np.ceil(need / tile_bytes))", "max(1, int(need / tile_bytes))"),
       ("occupancy of programs, not of warps", 'programs * num_warps / chip["warps"], register',
-       'programs / chip["programs"], register'))
+       'programs / chip["programs"], register'),
+      ("no budget with all places for programs taken", 'if programs > chip["programs"] or warps >',
+       'if programs >= chip["programs"] or warps >'),
+      ("no budget with all places for warps taken", 'or warps > chip["warps"]:', 'or warps >= chip["warps"]:'),
+      ("no plan with all places for programs taken", 'if programs > chip["programs"] or programs *',
+       'if programs >= chip["programs"] or programs *'),
+      ("no plan with all places for warps taken", 'programs * num_warps > chip["warps"]:',
+       'programs * num_warps >= chip["warps"]:'),
+      ("a plan without regard to warps", ' or programs * num_warps > chip["warps"]:', ":"),
+      ("portions of 256 always", 'part // fullest // chip["portion"] * chip["portion"]',
+       "part // fullest // 256 * 256"))
+PLANTED["four parts always"] = ("3.2", "# EXERCISE 3.2\n" + BUDGET.replace('chip["parts"]', "4"))
 
 WATCH = '''def clocks(script):
     python, gpu, idle, kernels = 0.0, 0.0, 0.0, 0
@@ -121,6 +139,7 @@ plant("3.3", WATCH,
       ("backlog forgotten", "first = max(ready, backlog) + kernel", "first = ready + kernel"),
       ("first kernel forgotten in C", "behind = max(ready + launch, first) + kernel",
        "behind = ready + launch + kernel"),
+      ("call without a wait forgotten in C", "behind = max(ready + launch, first) + kernel", "behind = first + kernel"),
       ("launch and kernel one after the other in a row", "launch + (n - 1) * max(launch, kernel) + kernel",
        "n * (launch + kernel)"),
       ("first launch of a row forgotten", "row = launch + (n - 1)", "row = (n - 1)"),
@@ -161,7 +180,28 @@ plant("3.4", TRACE,
        "min(begin + duration, end) - max(begin, start)"),
       ("duration taken for an end", "min(begin + duration, end)", "min(duration, end)"),
       ("idle time before the first kernel blamed",
-       "found, latest = [], kernels[:, 0].min()", "found, latest = [], 0.0"))
+       "found, latest = [], kernels[:, 0].min()", "found, latest = [], 0.0"),
+      ("gaps of less than a µs left out", "if start > latest:", "if start - latest >= 1:"),
+      ("end of the kernel that starts last", "(kernels[:, 0] + kernels[:, 1]).max()",
+       "kernels[kernels[:, 0].argmax()].sum()"))
+
+PLANTED["an element for each whole µs"] = ("3.4", '''# EXERCISE 3.4
+def at_work(kernels, ranges):
+    busy = np.zeros(int(max(kernels.sum(1).max(), ranges.sum(1).max())) + 1, dtype=bool)
+    for start, duration in kernels:
+        busy[int(start):int(start + duration)] = True
+    return busy, slice(int(kernels[:, 0].min()), int(kernels.sum(1).max()))
+
+def gpu(kernels):
+    busy, extent = at_work(kernels, kernels)
+    return busy[extent].sum(), 1 - busy[extent].mean()
+
+def blame(kernels, ranges):
+    busy, extent = at_work(kernels, ranges)
+    idle = np.zeros(len(busy), dtype=bool)
+    idle[extent] = ~busy[extent]
+    return np.array([idle[int(start):int(start + duration)].sum() for start, duration in ranges])
+''')
 
 SOFTCAP = '''@triton.jit
 def softcap_kernel(x_ptr, b_ptr, g_ptr, r_ptr, y_ptr, rows, cols, stride_xm, stride_rm, cap,
@@ -198,6 +238,10 @@ plant("3.5", SOFTCAP,
        "mask = mask_m[:, None] & (mask_n[None, :] | True)"),
       ("tail of the columns left out", "mask_m, mask_n = offs_m < rows, offs_n < cols",
        "mask_m, mask_n = offs_m < rows, offs_n < cols // BLOCK * BLOCK"),
+      ("x read past its end", "x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :], mask=mask, other=0.0",
+       "x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]"),
+      ("b read past its end", "b_ptr + offs_n, mask=mask_n, other=0.0", "b_ptr + offs_n"),
+      ("g read past its end", "g_ptr + offs_m, mask=mask_m, other=0.0", "g_ptr + offs_m"),
       ("tanh by its definition", "(2.0 * tl.sigmoid(2.0 * u) - 1.0)",
        "((tl.exp(u) - tl.exp(-u)) / (tl.exp(u) + tl.exp(-u)))"),
       ("sigmoid(u) for tanh", "2.0 * tl.sigmoid(2.0 * u) - 1.0", "2.0 * tl.sigmoid(u) - 1.0"),
@@ -232,4 +276,9 @@ plant("3.6", RELU2,
        "offs_n = start % cols + tl.arange(0, BLOCK)\n    offs_n = tl.where(offs_n < cols, offs_n, offs_n - cols)"),
       ("bias by row", "offs_n = offs % cols", "offs_n = offs // cols"),
       ("a row begins with a block", "offs_n = offs % cols", "offs_n = tl.arange(0, BLOCK) % cols"),
+      ("blocks of 256 always", "tl.program_id(0).to(tl.int64) * BLOCK\n    offs = start + tl.arange(0, BLOCK)\n"
+       "    mask = offs < n\n    offs_n = offs % cols",
+       "tl.program_id(0).to(tl.int64) * BLOCK\n    offs = start + tl.arange(0, BLOCK)\n    mask = offs < n\n"
+       "    offs_n = (tl.program_id(0) * 256 + tl.arange(0, BLOCK)) % cols"),
+      ("x read past the end", "x_ptr + offs, mask=mask, other=0.0", "x_ptr + offs"),
       ("tail not masked", "(z * z).to(y_ptr.dtype.element_ty), mask=mask)", "(z * z).to(y_ptr.dtype.element_ty))"))
