@@ -25,7 +25,7 @@ class Watch:
         end = start + flat.numel() * item
         self.buffers.append((what, start, start + band * item, end - band * item, end))
 
-    def read(self, places: np.ndarray) -> None:
+    def read(self, places: np.ndarray, how: str = "load") -> None:
         if not places.size:
             return
         low, high = places.min(), places.max()
@@ -36,7 +36,7 @@ class Watch:
                 self.loaded[what] += len(here) - before - past
                 if (before or past) and not self.problem:
                     where = f"{before} elements before the start" if before else f"{past} elements past the end"
-                    self.problem = f"{where} of {what} were read: the load needs a mask, or its addresses are wrong."
+                    self.problem = f"{where} of {what} were read: the {how} needs a mask, or its addresses are wrong."
 
     def launched(self) -> None:
         """A launch is over: no place may have been stored to by two of its programs."""
@@ -73,7 +73,7 @@ def watching() -> Iterator[Watch]:
         return store(self, pointers, value, mask, *rest, **named)
 
     def watched_atomic(self, op, pointers, value, mask, *rest, **named):
-        watch.read(places(pointers, mask))  # it reads what it changes
+        watch.read(places(pointers, mask), "atomic")  # it reads what it changes
         return atomic(self, op, pointers, value, mask, *rest, **named)
 
     def watched_grid(self, *sizes):
