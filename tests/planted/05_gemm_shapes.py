@@ -122,7 +122,7 @@ plant("5.3", EXPERTS,
       ("rows of w lie K apart", "* stride_wn", "* K"),
       ("last block stored whole", "mask=offs_n < N)\n", "mask=offs_n < N + BLOCK_N)\n"),
       ("negative gates cut off", "acc += gate *", "acc += tl.maximum(gate, 0.0) *"),
-      ("products rounded to the inputs' dtype", "w.to(tl.float32) * x.to(tl.float32)[None, :]", "w * x[None, :]"),
+      ("parts rounded to the inputs' dtype", "tl.sum(part, 1)", "tl.sum(part, 1).to(x_ptr.dtype.element_ty)"),
       ("rows past N read", "(offs_n < N)[:, None] & mask_k[None, :]", "mask_k[None, :]"),
       ("ids of another token", "tl.load(ids_ptr + t * TOP + j)", "tl.load(ids_ptr + t + j)"),
       ("partial sums in fp16", "acc += gate * tl.sum(part, 1)", "acc += gate * tl.sum(part, 1).to(tl.float16)"))
@@ -160,7 +160,8 @@ plant("5.4", SPLIT,
       ("last steps of slices left out", "range(0, length, BLOCK_K)", "range(0, length // BLOCK_K * BLOCK_K, BLOCK_K)"),
       ("length without the beginning", WHOLE, "mask_k = (offs_k < K) & (offs_k < length)"),
       ("rows past M read", "mask=mask_m[:, None] & mask_k[None, :]", "mask=mask_k[None, :]"),
-      ("loaded, added and stored, no atomic", ADD, """    c_ptrs = c_ptr + offs_m[:, None].to(tl.int64) * N + offs_n[None, :]
+      ("loaded, added and stored, no atomic", ADD, """\
+    c_ptrs = c_ptr + offs_m[:, None].to(tl.int64) * N + offs_n[None, :]
     mask = mask_m[:, None] & mask_n[None, :]
     tl.store(c_ptrs, tl.load(c_ptrs, mask=mask) + acc, mask=mask)
 """))
