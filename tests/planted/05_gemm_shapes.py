@@ -40,7 +40,13 @@ plant("5.1", COUNT,
       ("all programs run at once", "-(-programs // places) * steps", "steps"),
       ("bandwidth for each program alone", "bandwidth / min(programs, places)", "bandwidth"),
       ("bandwidth shared by those who wait", "bandwidth / min(programs, places)", "bandwidth / programs"),
-      ("workspace written, never read", "(8 * slices * m * n / bandwidth", "(4 * slices * m * n / bandwidth"))
+      ("workspace written, never read", "(8 * slices * m * n / bandwidth", "(4 * slices * m * n / bandwidth"),
+      ("the smaller side alone decides", "if gain > 0 else 0", "if min(n, k) > ridge * item / 2 else 0"),
+      ("a token more where the quotient is whole", "int(np.ceil(ridge * item * n * k / gain))",
+       "int(ridge * item * n * k / gain) + 1"),
+      ("a wave more where the last one is full", "-(-programs // places)", "(programs // places + 1)"),
+      ("search ends at 64 slices", "range(1, blocks + 1)", "range(-(-blocks // 64), blocks + 1)"),
+      ("a tile no wider than C", "block_k * block_n * 2", "block_k * min(block_n, n) * 2"))
 
 LINE = '''def segments(tiles, steps, programs):
     short, more = divmod(tiles * steps, programs)
@@ -71,6 +77,15 @@ plant("5.2", LINE,
       ("steps counted along the line", "at - tile * steps, cut - tile * steps", "at, cut"),
       ("tiles cut, not steps", "short, more = divmod(tiles * steps, programs)",
        "short, more = [steps * x for x in divmod(tiles, programs)]"),
+      ("what is missing goes to the last program", "at + short + (program < more)",
+       "min(at - (-tiles * steps // programs), tiles * steps)"),
+      ("tiles without a segment are NaN", "for _, tile, first, stop in work:",
+       "for tile in set(range(tiles_n * -(-len(a) // block_m))) - set(work[:, 1].tolist()):\n"
+       "        m, n = tile // tiles_n * block_m, tile % tiles_n * block_n\n"
+       "        c[m:m + block_m, n:n + block_n] = np.nan\n"
+       "    for _, tile, first, stop in work:"),
+      ("programs counted instead of segments", "int((np.bincount(work[:, 1]) > 1).sum())",
+       "sum(len({p for p, t, *_ in work.tolist() if t == tile}) > 1 for tile in set(work[:, 1].tolist()))"),
       ("partial sums overwrite each other", "+= a[m", "= a[m"),
       ("tiles column after column", "tile // tiles_n * block_m, tile % tiles_n * block_n",
        "tile % (-(-len(a) // block_m)) * block_m, tile // (-(-len(a) // block_m)) * block_n"),
@@ -106,8 +121,13 @@ plant("5.3", EXPERTS,
       ("expert −1 read", "mask_k[None, :] & (e >= 0)", "mask_k[None, :]"),
       ("rows of w lie K apart", "* stride_wn", "* K"),
       ("last block stored whole", "mask=offs_n < N)\n", "mask=offs_n < N + BLOCK_N)\n"),
+      ("negative gates cut off", "acc += gate *", "acc += tl.maximum(gate, 0.0) *"),
+      ("parts rounded to the inputs' dtype", "tl.sum(part, 1)", "tl.sum(part, 1).to(x_ptr.dtype.element_ty)"),
+      ("rows past N read", "(offs_n < N)[:, None] & mask_k[None, :]", "mask_k[None, :]"),
       ("ids of another token", "tl.load(ids_ptr + t * TOP + j)", "tl.load(ids_ptr + t + j)"),
       ("partial sums in fp16", "acc += gate * tl.sum(part, 1)", "acc += gate * tl.sum(part, 1).to(tl.float16)"))
+PLANTED["expert 0 read for the dropped"] = ("5.3", PLANTED["expert −1 read"][1].replace(
+    "e * stride_we", "tl.maximum(e, 0) * stride_we"))
 
 SPLIT = '''@triton.jit
 def split_k_bias_kernel(a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, length, stride_am, stride_ak, stride_bk, stride_bn,
@@ -133,11 +153,18 @@ def split_k_bias_kernel(a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, length, stride_a
 '''
 
 WHOLE = "mask_k = (offs_k < K) & (offs_k < first + length)"
+ADD = SPLIT[SPLIT.index("    tl.atomic_add("):]
 plant("5.4", SPLIT,
       ("a slice reaches into the next", WHOLE, "mask_k = offs_k < K"),
       ("the end of K forgotten", WHOLE, "mask_k = offs_k < first + length"),
       ("last steps of slices left out", "range(0, length, BLOCK_K)", "range(0, length // BLOCK_K * BLOCK_K, BLOCK_K)"),
-      ("length without the beginning", WHOLE, "mask_k = (offs_k < K) & (offs_k < length)"))
+      ("length without the beginning", WHOLE, "mask_k = (offs_k < K) & (offs_k < length)"),
+      ("rows past M read", "mask=mask_m[:, None] & mask_k[None, :]", "mask=mask_k[None, :]"),
+      ("loaded, added and stored, no atomic", ADD, """\
+    c_ptrs = c_ptr + offs_m[:, None].to(tl.int64) * N + offs_n[None, :]
+    mask = mask_m[:, None] & mask_n[None, :]
+    tl.store(c_ptrs, tl.load(c_ptrs, mask=mask) + acc, mask=mask)
+"""))
 
 WINDOW = '''def window_index(shape, R, S, stride, padding, dilation, rows, cols):
     B, H, W, C = shape
@@ -154,6 +181,10 @@ WINDOW = '''def window_index(shape, R, S, stride, padding, dilation, rows, cols)
 
 plant("5.5", WINDOW,
       ("span without dilation", "W + 2 * padding - dilation * (S - 1) - 1", "W + 2 * padding - S"),
+      ("rows of windows rounded up", "(H + 2 * padding - dilation * (R - 1) - 1) // stride + 1",
+       "-(-(H + 2 * padding - dilation * (R - 1) - 1) // stride) + 1"),
+      ("a window too few where the stride fits", "(W + 2 * padding - dilation * (S - 1) - 1) // stride + 1",
+       "(W + 2 * padding - dilation * (S - 1)) // stride"),
       ("padding once", "W + 2 * padding", "W + padding"),
       ("channels slowest", "k // (S * C), k // C % S, k % C", "k // S % R, k % S, k // (R * S)"),
       ("neighbours a pixel apart", "r * dilation", "r"),
@@ -175,6 +206,12 @@ def fewest(slices, us):
 plant("5.6", READ,
       ("milliseconds", "1e6 * item", "1e3 * item"),
       ("item left out", "item * (m * k", "(m * k"),
+      ("C left out", "k * n + m * n)", "k * n)"),
+      ("A left out", "(m * k + k * n", "(k * n"),
+      ("C twice", "k * n + m * n)", "k * n + 2 * m * n)"),
+      ("wall from the tokens alone", "compute > memory", "m > peak / bandwidth * item / 2"),
+      ("tolerance of 6 %", "us <= 1.05 * us.min()", "us <= 1.06 * us.min()"),
+      ("most slices taken for the fastest", "us.min()].min()", "us[slices.argmax()]].min()"),
       ("floors added", "np.maximum(memory, compute)", "(memory + compute)"),
       ("impossible times taken for walls", "np.where(share > 1, -1, np.where(share < 0.8, 0, wall))",
        "np.where(share < 0.8, 0, wall)"),

@@ -26,6 +26,8 @@ def largest_k(least, item, peak, copy):
 
 plant("8.1", COUNT,
       ("width rounded down", "-(-2 * f_plain // (3 * multiple))", "2 * f_plain // (3 * multiple)"),
+      ("two thirds of the width rounded", "-(-2 * f_plain // (3 * multiple))",
+       "-(-round(2 * f_plain / 3) // multiple)"),
       ("reading z not counted", "2 if fused else 8 if gated else 4", "1 if fused else 7 if gated else 3"),
       ("FLOPs and bytes one after the other", "fused = max(flops / peak, (read + m * f) * item / copy)",
        "fused = flops / peak + (read + m * f) * item / copy"),
@@ -83,6 +85,9 @@ plant("8.3", BACKWARD,
       ("alpha missing in the slope", "alpha * act * (1.0 - s)", "act * (1.0 - s)"),
       ("up after the padded width", "y_ptr + F,", "y_ptr + tl.num_programs(1) * BLOCK,"),
       ("rows of dz taken for contiguous", "row * stride_dz", "row * F"),
+      ("lanes past F of dz read", "stride_dz + offs, mask=mask, other=0.0)", "stride_dz + offs)"),
+      ("slope rounded to the inputs' dtype", "(s + alpha * act * (1.0 - s))",
+       "(s + alpha * act * (1.0 - s)).to(dz_ptr.dtype.element_ty)"),
       ("lanes past F of dgate stored", "tl.store(d_ptr, dgate, mask=mask)", "tl.store(d_ptr, dgate)"),
       ("gradient through the clamp", "tl.where(tl.abs(up) <= limit, dz * act, 0.0)", "dz * act"),
       ("no gradient at the limit itself", "gate <= limit", "gate < limit"),
@@ -104,6 +109,7 @@ def geglu_kernel(y_ptr, z_ptr, n, F, stride, BLOCK: tl.constexpr):
 '''
 
 plant("8.4", GEGLU,
+      ("lanes past the end of y read", "gate_ptrs + F, mask=mask, other=0.0)", "gate_ptrs + F)"),
       ("one row for the whole block", "row = offs // F", "row = start // F"),
       ("rows masked away", "mask = offs < n\n    row = offs // F", "row = start // F\n    mask = offs < (row + 1) * F"))
 PLANTED["column wrapped, row not"] = ("8.4", PLANTED["one row for the whole block"][1].replace(
@@ -125,6 +131,11 @@ plant("8.5", RESCALE,
       ("largest value, not magnitude", "np.abs(z).max(0)", "z.max(0)"),
       ("w_down made smaller, too", "np.ldexp(w_down, e[:, None])", "np.ldexp(w_down, -e[:, None])"),
       ("one exponent for all columns", "np.abs(z).max(0)", "np.full(z.shape[1], np.abs(z).max())"),
+      ("the given arrays changed", "return e, np.ldexp(w_up, -e), np.ldexp(w_down, e[:, None])",
+       "w_up *= 2.0 ** -e\n    w_down *= 2.0 ** e[:, None]\n    return e, w_up, w_down"),
+      ("ReLU for SiLU", "gate * np.where(gate >= 0, 1, small) / (1 + small)", "np.maximum(gate, 0)"),
+      ("gates of the sigmoid clipped at 30", "np.exp(-np.abs(gate))", "np.exp(-np.minimum(np.abs(gate), 30))"),
+      ("axis of e guessed from its length", "e[:, None]", "e if len(e) == w_down.shape[1] else e[:, None]"),
       ("infinity over infinity in sigmoid", "np.where(gate >= 0, 1, small) / (1 + small)",
        "np.exp(gate) / (1 + np.exp(gate))"))
 
@@ -146,6 +157,9 @@ def switch(m, us_library, us_fused):
 
 plant("8.6", READ,
       ("part of the whole time", "(3 * m * f * item / copy * 1e6)", "us_library"),
+      ("never more than all of it", "(us_library - us_fused) / (3 * m * f * item / copy * 1e6)",
+       "np.minimum((us_library - us_fused) / (3 * m * f * item / copy * 1e6), 1)"),
+      ("largest M alone does not count", "return best", "return best if best < m.max() else 0"),
       ("silu·mul left in the product's time", "(us_library - pointwise)", "us_library"),
       ("first faster row taken", "break", "continue"),
       ("order of the table trusted", "np.argsort(m)[::-1]", "range(len(m))[::-1]"))
