@@ -41,7 +41,18 @@ plant("6.1", COUNT,
       ("write forgotten", "1e6 * trips * rows", "1e6 * (trips - 1) * rows"),
       ("exponentials too slow for any UNROLL", "return 0", "return 1"),
       ("bytes for columns", "bandwidth / item", "bandwidth"),
-      ("one exp a step only", "(1 + 1 / step)", "(1 / step)"))
+      ("one exp a step only", "(1 + 1 / step)", "(1 / step)"),
+      ("half a register file is always 64 KiB", "registers / 2", "65536"),
+      ("few rows always fit into the L2", "or under_way <= l2", "or rows <= sms * programs or under_way <= l2"),
+      ("the L2 holds whole blocks", "min(rows, sms * programs) * cols", "min(rows, sms * programs) * block"),
+      ("the L2 holds fp32", "min(rows, sms * programs) * cols * item", "min(rows, sms * programs) * cols * 4"),
+      ("half of the L2", "under_way <= l2", "under_way <= l2 / 2"),
+      ("all GPUs have 132 SMs", "min(rows, sms * programs)", "min(rows, 132 * programs)"),
+      ("four programs on every SM", "min(rows, sms * programs)", "min(rows, sms * 4)"),
+      ("a row that just fits does not", "under_way <= l2", "under_way < l2"),
+      ("every clock is 1 GHz", "sms * 16 * clock", "sms * 16e9"),
+      ("UNROLL ends at 64", "    return step", "    return min(step, 64)"),
+      ("one exp a column is enough", "exps <= columns", "exps < columns"))
 
 PIECES = '''def lse_stream(chunks):
     m, d = -np.inf, 0.0
