@@ -94,7 +94,14 @@ plant("6.2", PIECES,
       ("shifted by each part's own LSE", "weight = np.exp(lse - shift)", "weight = np.where(np.isneginf(lse), 0, 1.0)"),
       ("zero times what nobody wrote", "np.where(weight[:, :, None] > 0, o, 0)", "o"),
       ("zero by zero", "np.where(total > 0, total, 1)[:, None]", "total[:, None]"),
-      ("LSE of the heaviest part", "return whole, shift + np.log(total)", "return whole, top"))
+      ("LSE of the heaviest part", "return whole, shift + np.log(total)", "return whole, top"),
+      ("all chunks copied first", "    m, d = -np.inf, 0.0\n",
+       "    m, d = -np.inf, 0.0\n    chunks = [np.concatenate([x.copy() for x in chunks], 1)]\n"),
+      ("chunks that are all empty", "        new = ", "        if x.size == 0:\n            continue\n        new = "),
+      ("exp in fp16", "np.exp(x - shift[:, None]).sum(1)",
+       "np.exp(x - shift[:, None]).astype(np.float16).astype(np.float32).sum(1)"),
+      ("one largest LSE for all rows", "top = lse.max(0)", "top = np.full(lse.shape[1], lse.max())"),
+      ("only NaN removed, not what nobody wrote", "np.where(weight[:, :, None] > 0, o, 0)", "np.where(np.isnan(o), 0, o)"))
 PLANTED["chunks kept, not copied"] = ("6.2", "# EXERCISE 6.2\n" + PIECES.replace(
     "    m, d = -np.inf, 0.0\n", "    chunks = [np.concatenate(list(chunks), 1)]\n    m, d = -np.inf, 0.0\n"))
 
@@ -205,7 +212,12 @@ plant("6.5", LOSS,
       ("onehot in full", "-= 1 - eps", "-= 1"),
       ("ignored rows have a loss", "return loss * keep,", "return loss,"),
       ("ignored rows have a gradient", "grad * keep[:, None]", "grad"),
-      ("gradient of the mean", "grad * keep[:, None]", "grad * keep[:, None] / keep.sum()"))
+      ("gradient of the mean", "grad * keep[:, None]", "grad * keep[:, None] / keep.sum()"),
+      ("one maximum for the batch", "m = x.max(1)", "m = np.full(len(x), x.max())"),
+      ("maximum of the first row for all", "m = x.max(1)", "m = np.full(len(x), x[0].max())"),
+      ("the mean instead of the maximum", "m = x.max(1)", "m = x.mean(1)"),
+      ("the first column instead of the maximum", "m = x.max(1)", "m = x[:, 0]"),
+      ("the minimum instead of the maximum", "m = x.max(1)", "m = x.min(1)"))
 
 READ = '''def share(elements, item, us, copy):
     return 2 * elements * item / (us * 1e-6) / copy
@@ -227,6 +239,11 @@ plant("6.6", READ,
       ("widths not sorted", "np.argsort(cols)", "np.arange(len(cols))"),
       ("the lowest share", "cols[1 + np.argmax(shares[:-1] / shares[1:])]", "cols[np.argmin(shares)]"),
       ("the difference, not the factor", "shares[:-1] / shares[1:]", "shares[:-1] - shares[1:]"),
+      ("a step up is a cliff", "shares[:-1] / shares[1:]", "np.abs(np.log(shares[:-1] / shares[1:]))"),
+      ("the factor by that of the widths", "shares[:-1] / shares[1:]", "shares[:-1] / shares[1:] / (cols[1:] / cols[:-1])"),
+      ("down from the best so far", "shares[:-1] / shares[1:]", "np.maximum.accumulate(shares)[:-1] / shares[1:]"),
+      ("a share ends at 1", "return 2 * elements * item / (us * 1e-6) / copy",
+       "return np.minimum(1, 2 * elements * item / (us * 1e-6) / copy)"),
       ("more help than none", "np.maximum(3 - trips, 0)", "3 - trips"),
       ("part of all trips", "np.maximum(3 - trips, 0)", "np.maximum(3 - trips, 0) / 3"),
       ("impossible times explained by the L2", "np.where(trips < 2, -1.0, np.maximum(3 - trips, 0))",
