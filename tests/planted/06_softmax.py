@@ -101,7 +101,7 @@ plant("6.2", PIECES,
       ("exp in fp16", "np.exp(x - shift[:, None]).sum(1)",
        "np.exp(x - shift[:, None]).astype(np.float16).astype(np.float32).sum(1)"),
       ("one largest LSE for all rows", "top = lse.max(0)", "top = np.full(lse.shape[1], lse.max())"),
-      ("only NaN removed, not what nobody wrote", "np.where(weight[:, :, None] > 0, o, 0)", "np.where(np.isnan(o), 0, o)"))
+      ("only NaN removed, not inf", "np.where(weight[:, :, None] > 0, o, 0)", "np.where(np.isnan(o), 0, o)"))
 PLANTED["chunks kept, not copied"] = ("6.2", "# EXERCISE 6.2\n" + PIECES.replace(
     "    m, d = -np.inf, 0.0\n", "    chunks = [np.concatenate(list(chunks), 1)]\n    m, d = -np.inf, 0.0\n"))
 
@@ -147,7 +147,46 @@ plant("6.3", PICK,
       ("log-probability without sign", "tl.where(found, -tl.log(", "tl.where(found, tl.log("),
       ("LSE instead of the log-probability", "tl.where(found, -tl.log(", "tl.where(found, top + tl.log("),
       ("fp16 in the kernel", 'other=float("-inf")).to(tl.float32)',
-       'other=float("-inf")).to(tl.float16).to(tl.float32)'))
+       'other=float("-inf")).to(tl.float16).to(tl.float32)'),
+      ("words loaded, then masked", 'tl.load(x_ptr + row * stride + col, mask=ok, other=float("-inf")).to(tl.float32)',
+       'tl.where(ok, tl.load(x_ptr + row * stride + col).to(tl.float32), float("-inf"))'),
+      ("allowed loaded, then masked", "tl.load(allowed_ptr + row * cols + col, mask=col < cols, other=0) != 0",
+       "(tl.load(allowed_ptr + row * cols + col) != 0) & (col < cols)"))
+NOTHING, MIN = 'float("-inf")', "-3.4028234663852886e38"
+for name, low in (("−10 000", "-1e4"), ("−1e9", "-1e9"), ("the lowest fp32", MIN)):
+    PLANTED[f"lanes begin with {name}"] = ("6.3", "# EXERCISE 6.3\n" + PICK.replace(
+        f"tl.full((BLOCK,), {NOTHING}", f"tl.full((BLOCK,), {low}").replace(
+        f"found = top > {NOTHING}", f"found = top > {low}"))
+PLANTED["each logit read twice"] = ("6.3", """# EXERCISE 6.3
+@triton.jit
+def pick_kernel(x_ptr, allowed_ptr, best_ptr, logp_ptr, cols, stride, BLOCK: tl.constexpr):
+    row, offs, top = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK), float("-inf")
+    for start in range(0, cols, BLOCK):
+        ok = tl.load(allowed_ptr + row * cols + start + offs, mask=start + offs < cols, other=0) != 0
+        x = tl.load(x_ptr + row * stride + start + offs, mask=ok, other=float("-inf")).to(tl.float32)
+        top = tl.maximum(top, tl.max(x, 0))
+    found = top > float("-inf")
+    total, first = 0.0, cols
+    for start in range(0, cols, BLOCK):
+        ok = tl.load(allowed_ptr + row * cols + start + offs, mask=start + offs < cols, other=0) != 0
+        x = tl.load(x_ptr + row * stride + start + offs, mask=ok, other=float("-inf")).to(tl.float32)
+        total += tl.sum(tl.exp(x - tl.where(found, top, 0.0)), 0)
+        first = tl.minimum(first, tl.min(tl.where(ok & (x == top), start + offs, cols), 0))
+    tl.store(best_ptr + row, tl.where(found, first, -1))
+    tl.store(logp_ptr + row, tl.where(found, -tl.log(tl.where(found, total, 1.0)), float("-inf")))
+""")
+PLANTED["a row in one block of 8192"] = ("6.3", """# EXERCISE 6.3
+@triton.jit
+def pick_kernel(x_ptr, allowed_ptr, best_ptr, logp_ptr, cols, stride, BLOCK: tl.constexpr):
+    row, col = tl.program_id(0).to(tl.int64), tl.arange(0, 8192)
+    ok = tl.load(allowed_ptr + row * cols + col, mask=col < cols, other=0) != 0
+    x = tl.load(x_ptr + row * stride + col, mask=ok, other=float("-inf")).to(tl.float32)
+    top = tl.max(x, 0)
+    found = top > float("-inf")
+    total = tl.sum(tl.exp(x - tl.where(found, top, 0.0)), 0)
+    tl.store(best_ptr + row, tl.where(found, tl.min(tl.where(x == top, col, cols), 0), -1))
+    tl.store(logp_ptr + row, tl.where(found, -tl.log(tl.where(found, total, 1.0)), float("-inf")))
+""")
 
 LENGTHS = '''@triton.jit
 def softmax_lengths_kernel(x_ptr, lengths_ptr, y_ptr, cols, BLOCK: tl.constexpr):
@@ -181,7 +220,9 @@ plant("6.4", LENGTHS,
       ("filled with 0", FILL, "mask=col < length, other=0.0"),
       ("masked by columns", FILL, 'mask=col < cols, other=float("-inf")'),
       ("guard taken out", 'shift = tl.where(new == float("-inf"), 0.0, new)', "shift = new"),
-      ("nothing stored behind the length", "e * scale, mask=col < cols)", "e * scale, mask=col < length)"))
+      ("nothing stored behind the length", "e * scale, mask=col < cols)", "e * scale, mask=col < length)"),
+      ("scores loaded, then masked", f"tl.load(x_ptr + row + col, {FILL}).to(tl.float32)",
+       'tl.where(col < length, tl.load(x_ptr + row + col).to(tl.float32), float("-inf"))'))
 PLANTED["scores clamped instead"] = ("6.4", "# EXERCISE 6.4\n" + LENGTHS.replace(
     FILL, "mask=col < length, other=-1e4").replace(
     "        new = tl.maximum(m, x)\n", "        x = tl.maximum(x, -9999.0)\n        new = tl.maximum(m, x)\n"))
@@ -240,7 +281,7 @@ plant("6.6", READ,
       ("the lowest share", "cols[1 + np.argmax(shares[:-1] / shares[1:])]", "cols[np.argmin(shares)]"),
       ("the difference, not the factor", "shares[:-1] / shares[1:]", "shares[:-1] - shares[1:]"),
       ("a step up is a cliff", "shares[:-1] / shares[1:]", "np.abs(np.log(shares[:-1] / shares[1:]))"),
-      ("the factor by that of the widths", "shares[:-1] / shares[1:]", "shares[:-1] / shares[1:] / (cols[1:] / cols[:-1])"),
+      ("the factor a width", "shares[:-1] / shares[1:]", "shares[:-1] / shares[1:] / (cols[1:] / cols[:-1])"),
       ("down from the best so far", "shares[:-1] / shares[1:]", "np.maximum.accumulate(shares)[:-1] / shares[1:]"),
       ("a share ends at 1", "return 2 * elements * item / (us * 1e-6) / copy",
        "return np.minimum(1, 2 * elements * item / (us * 1e-6) / copy)"),
