@@ -41,7 +41,18 @@ plant("6.1", COUNT,
       ("write forgotten", "1e6 * trips * rows", "1e6 * (trips - 1) * rows"),
       ("exponentials too slow for any UNROLL", "return 0", "return 1"),
       ("bytes for columns", "bandwidth / item", "bandwidth"),
-      ("one exp a step only", "(1 + 1 / step)", "(1 / step)"))
+      ("one exp a step only", "(1 + 1 / step)", "(1 / step)"),
+      ("half a register file is always 64 KiB", "registers / 2", "65536"),
+      ("few rows always fit into the L2", "or under_way <= l2", "or rows <= sms * programs or under_way <= l2"),
+      ("the L2 holds whole blocks", "min(rows, sms * programs) * cols", "min(rows, sms * programs) * block"),
+      ("the L2 holds fp32", "min(rows, sms * programs) * cols * item", "min(rows, sms * programs) * cols * 4"),
+      ("half of the L2", "under_way <= l2", "under_way <= l2 / 2"),
+      ("all GPUs have 132 SMs", "min(rows, sms * programs)", "min(rows, 132 * programs)"),
+      ("four programs on every SM", "min(rows, sms * programs)", "min(rows, sms * 4)"),
+      ("a row that just fits does not", "under_way <= l2", "under_way < l2"),
+      ("every clock is 1 GHz", "sms * 16 * clock", "sms * 16e9"),
+      ("UNROLL ends at 64", "    return step", "    return min(step, 64)"),
+      ("one exp a column is enough", "exps <= columns", "exps < columns"))
 
 PIECES = '''def lse_stream(chunks):
     m, d = -np.inf, 0.0
@@ -83,7 +94,14 @@ plant("6.2", PIECES,
       ("shifted by each part's own LSE", "weight = np.exp(lse - shift)", "weight = np.where(np.isneginf(lse), 0, 1.0)"),
       ("zero times what nobody wrote", "np.where(weight[:, :, None] > 0, o, 0)", "o"),
       ("zero by zero", "np.where(total > 0, total, 1)[:, None]", "total[:, None]"),
-      ("LSE of the heaviest part", "return whole, shift + np.log(total)", "return whole, top"))
+      ("LSE of the heaviest part", "return whole, shift + np.log(total)", "return whole, top"),
+      ("all chunks copied first", "    m, d = -np.inf, 0.0\n",
+       "    m, d = -np.inf, 0.0\n    chunks = [np.concatenate([x.copy() for x in chunks], 1)]\n"),
+      ("chunks that are all empty", "        new = ", "        if x.size == 0:\n            continue\n        new = "),
+      ("exp in fp16", "np.exp(x - shift[:, None]).sum(1)",
+       "np.exp(x - shift[:, None]).astype(np.float16).astype(np.float32).sum(1)"),
+      ("one largest LSE for all rows", "top = lse.max(0)", "top = np.full(lse.shape[1], lse.max())"),
+      ("only NaN removed, not inf", "np.where(weight[:, :, None] > 0, o, 0)", "np.where(np.isnan(o), 0, o)"))
 PLANTED["chunks kept, not copied"] = ("6.2", "# EXERCISE 6.2\n" + PIECES.replace(
     "    m, d = -np.inf, 0.0\n", "    chunks = [np.concatenate(list(chunks), 1)]\n    m, d = -np.inf, 0.0\n"))
 
@@ -129,7 +147,46 @@ plant("6.3", PICK,
       ("log-probability without sign", "tl.where(found, -tl.log(", "tl.where(found, tl.log("),
       ("LSE instead of the log-probability", "tl.where(found, -tl.log(", "tl.where(found, top + tl.log("),
       ("fp16 in the kernel", 'other=float("-inf")).to(tl.float32)',
-       'other=float("-inf")).to(tl.float16).to(tl.float32)'))
+       'other=float("-inf")).to(tl.float16).to(tl.float32)'),
+      ("words loaded, then masked", 'tl.load(x_ptr + row * stride + col, mask=ok, other=float("-inf")).to(tl.float32)',
+       'tl.where(ok, tl.load(x_ptr + row * stride + col).to(tl.float32), float("-inf"))'),
+      ("allowed loaded, then masked", "tl.load(allowed_ptr + row * cols + col, mask=col < cols, other=0) != 0",
+       "(tl.load(allowed_ptr + row * cols + col) != 0) & (col < cols)"))
+NOTHING, MIN = 'float("-inf")', "-3.4028234663852886e38"
+for name, low in (("−10 000", "-1e4"), ("−1e9", "-1e9"), ("the lowest fp32", MIN)):
+    PLANTED[f"lanes begin with {name}"] = ("6.3", "# EXERCISE 6.3\n" + PICK.replace(
+        f"tl.full((BLOCK,), {NOTHING}", f"tl.full((BLOCK,), {low}").replace(
+        f"found = top > {NOTHING}", f"found = top > {low}"))
+PLANTED["each logit read twice"] = ("6.3", """# EXERCISE 6.3
+@triton.jit
+def pick_kernel(x_ptr, allowed_ptr, best_ptr, logp_ptr, cols, stride, BLOCK: tl.constexpr):
+    row, offs, top = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK), float("-inf")
+    for start in range(0, cols, BLOCK):
+        ok = tl.load(allowed_ptr + row * cols + start + offs, mask=start + offs < cols, other=0) != 0
+        x = tl.load(x_ptr + row * stride + start + offs, mask=ok, other=float("-inf")).to(tl.float32)
+        top = tl.maximum(top, tl.max(x, 0))
+    found = top > float("-inf")
+    total, first = 0.0, cols
+    for start in range(0, cols, BLOCK):
+        ok = tl.load(allowed_ptr + row * cols + start + offs, mask=start + offs < cols, other=0) != 0
+        x = tl.load(x_ptr + row * stride + start + offs, mask=ok, other=float("-inf")).to(tl.float32)
+        total += tl.sum(tl.exp(x - tl.where(found, top, 0.0)), 0)
+        first = tl.minimum(first, tl.min(tl.where(ok & (x == top), start + offs, cols), 0))
+    tl.store(best_ptr + row, tl.where(found, first, -1))
+    tl.store(logp_ptr + row, tl.where(found, -tl.log(tl.where(found, total, 1.0)), float("-inf")))
+""")
+PLANTED["a row in one block of 8192"] = ("6.3", """# EXERCISE 6.3
+@triton.jit
+def pick_kernel(x_ptr, allowed_ptr, best_ptr, logp_ptr, cols, stride, BLOCK: tl.constexpr):
+    row, col = tl.program_id(0).to(tl.int64), tl.arange(0, 8192)
+    ok = tl.load(allowed_ptr + row * cols + col, mask=col < cols, other=0) != 0
+    x = tl.load(x_ptr + row * stride + col, mask=ok, other=float("-inf")).to(tl.float32)
+    top = tl.max(x, 0)
+    found = top > float("-inf")
+    total = tl.sum(tl.exp(x - tl.where(found, top, 0.0)), 0)
+    tl.store(best_ptr + row, tl.where(found, tl.min(tl.where(x == top, col, cols), 0), -1))
+    tl.store(logp_ptr + row, tl.where(found, -tl.log(tl.where(found, total, 1.0)), float("-inf")))
+""")
 
 LENGTHS = '''@triton.jit
 def softmax_lengths_kernel(x_ptr, lengths_ptr, y_ptr, cols, BLOCK: tl.constexpr):
@@ -163,7 +220,9 @@ plant("6.4", LENGTHS,
       ("filled with 0", FILL, "mask=col < length, other=0.0"),
       ("masked by columns", FILL, 'mask=col < cols, other=float("-inf")'),
       ("guard taken out", 'shift = tl.where(new == float("-inf"), 0.0, new)', "shift = new"),
-      ("nothing stored behind the length", "e * scale, mask=col < cols)", "e * scale, mask=col < length)"))
+      ("nothing stored behind the length", "e * scale, mask=col < cols)", "e * scale, mask=col < length)"),
+      ("scores loaded, then masked", f"tl.load(x_ptr + row + col, {FILL}).to(tl.float32)",
+       'tl.where(col < length, tl.load(x_ptr + row + col).to(tl.float32), float("-inf"))'))
 PLANTED["scores clamped instead"] = ("6.4", "# EXERCISE 6.4\n" + LENGTHS.replace(
     FILL, "mask=col < length, other=-1e4").replace(
     "        new = tl.maximum(m, x)\n", "        x = tl.maximum(x, -9999.0)\n        new = tl.maximum(m, x)\n"))
@@ -194,7 +253,12 @@ plant("6.5", LOSS,
       ("onehot in full", "-= 1 - eps", "-= 1"),
       ("ignored rows have a loss", "return loss * keep,", "return loss,"),
       ("ignored rows have a gradient", "grad * keep[:, None]", "grad"),
-      ("gradient of the mean", "grad * keep[:, None]", "grad * keep[:, None] / keep.sum()"))
+      ("gradient of the mean", "grad * keep[:, None]", "grad * keep[:, None] / keep.sum()"),
+      ("one maximum for the batch", "m = x.max(1)", "m = np.full(len(x), x.max())"),
+      ("maximum of the first row for all", "m = x.max(1)", "m = np.full(len(x), x[0].max())"),
+      ("the mean instead of the maximum", "m = x.max(1)", "m = x.mean(1)"),
+      ("the first column instead of the maximum", "m = x.max(1)", "m = x[:, 0]"),
+      ("the minimum instead of the maximum", "m = x.max(1)", "m = x.min(1)"))
 
 READ = '''def share(elements, item, us, copy):
     return 2 * elements * item / (us * 1e-6) / copy
@@ -216,6 +280,11 @@ plant("6.6", READ,
       ("widths not sorted", "np.argsort(cols)", "np.arange(len(cols))"),
       ("the lowest share", "cols[1 + np.argmax(shares[:-1] / shares[1:])]", "cols[np.argmin(shares)]"),
       ("the difference, not the factor", "shares[:-1] / shares[1:]", "shares[:-1] - shares[1:]"),
+      ("a step up is a cliff", "shares[:-1] / shares[1:]", "np.abs(np.log(shares[:-1] / shares[1:]))"),
+      ("the factor a width", "shares[:-1] / shares[1:]", "shares[:-1] / shares[1:] / (cols[1:] / cols[:-1])"),
+      ("down from the best so far", "shares[:-1] / shares[1:]", "np.maximum.accumulate(shares)[:-1] / shares[1:]"),
+      ("a share ends at 1", "return 2 * elements * item / (us * 1e-6) / copy",
+       "return np.minimum(1, 2 * elements * item / (us * 1e-6) / copy)"),
       ("more help than none", "np.maximum(3 - trips, 0)", "3 - trips"),
       ("part of all trips", "np.maximum(3 - trips, 0)", "np.maximum(3 - trips, 0) / 3"),
       ("impossible times explained by the L2", "np.where(trips < 2, -1.0, np.maximum(3 - trips, 0))",
