@@ -29,7 +29,12 @@ plant("7.1", COUNT,
       ("statistics not counted", "cols * item + 4 * rows +", "cols * item +"),
       ("programs without rows", "min(resident, -(-rows // step))", "resident"),
       ("last rows without a program", "-(-rows // step)", "rows // step"),
-      ("partials counted once", "2 * 4 * cols", "4 * cols"))
+      ("partials counted once", "2 * 4 * cols", "4 * cols"),
+      ("last rows rounded away", "-(-rows // step)", "round(rows / step)"),
+      ("small tensors counted with the three", "return 3 * rows * cols * item //",
+       "return (3 * rows * cols * item + cols * item + 4 * rows) //"),
+      ("never more than 512 partial rows", "return 3 * rows * cols * item // (2 * 4 * cols * part)",
+       "return min(512, 3 * rows * cols * item // (2 * 4 * cols * part))"))
 
 PIECES = '''def stream(chunks):
     n, mean, m2 = 0, 0.0, 0.0
@@ -61,13 +66,26 @@ plant("7.2", PIECES,
       ("mean of variances", "(m2 + n * (mean - whole) ** 2)", "m2"),
       ("difference of squares", "(m2 + n * (mean - whole) ** 2).sum(0) / n.sum()",
        "(m2 + n * mean**2).sum(0) / n.sum() - whole**2"),
-      ("nothing times NaN", "there = n > 0", "there = n >= 0"))
+      ("nothing times NaN", "there = n > 0", "there = n >= 0"),
+      ("a part without NaN counts", "there = n > 0", "there = ~np.isnan(mean).any(1)"),
+      ("all chunks copied first", "    n, mean, m2 = 0, 0.0, 0.0\n",
+       "    n, mean, m2 = 0, 0.0, 0.0\n    chunks = [np.concatenate([x.copy() for x in chunks], 1)]\n"))
 PLANTED["one pass of squares"] = ("7.2", "# EXERCISE 7.2\n" + PIECES[PIECES.index("def gather"):] + '''
 def stream(chunks):
     n, total, squares = 0, 0.0, 0.0
     for x in chunks:
         n, total, squares = n + x.shape[1], total + x.sum(1), squares + (x * x).sum(1)
     return total / n, squares / n - (total / n) ** 2
+''')
+PLANTED["one pivot for all rows"] = ("7.2", "# EXERCISE 7.2\n" + PIECES[PIECES.index("def gather"):] + '''
+def stream(chunks):
+    n, pivot, total, squares = 0, None, 0.0, 0.0
+    for x in chunks:
+        if x.shape[1]:
+            pivot = x[0, 0].copy() if pivot is None else pivot
+            d = x - pivot
+            n, total, squares = n + x.shape[1], total + d.sum(1), squares + (d * d).sum(1)
+    return pivot + total / n, squares / n - (total / n) ** 2
 ''')
 
 GROUPS = '''@triton.jit
@@ -102,7 +120,30 @@ plant("7.3", GROUPS,
       ("padded lanes in the variance", "tl.where(inside, x - mean_b, 0.0)", "x - mean_b"),
       ("gamma by the number of the group", "g * channels + i // length", "g + i // length"),
       ("pictures without gaps", "b * stride + g * size", "(b * tl.num_programs(1) + g) * size"),
-      ("eps outside the root", "tl.rsqrt(m2 / size + eps)", "1.0 / (tl.sqrt(m2 / size) + eps)"))
+      ("eps outside the root", "tl.rsqrt(m2 / size + eps)", "1.0 / (tl.sqrt(m2 / size) + eps)"),
+      ("first read loaded, then masked", "tl.load(x_ptr + start + lane, mask=inside, other=0.0).to(tl.float32)",
+       "tl.where(inside, tl.load(x_ptr + start + lane).to(tl.float32), 0.0)"),
+      ("second read without a mask", "tl.load(x_ptr + i, mask=i < size, other=0.0)", "tl.load(x_ptr + i)"),
+      ("gamma without a mask", "tl.load(gamma_ptr + channel, mask=i < size, other=0.0)",
+       "tl.load(gamma_ptr + channel)"),
+      ("a read of its own for the mean", "    rstd = tl.rsqrt(m2 / size + eps)\n", """    mean = 0.0
+    for start in range(0, size, BLOCK):
+        mean += tl.sum(tl.load(x_ptr + start + lane, mask=start + lane < size, other=0.0).to(tl.float32)) / size
+    rstd = tl.rsqrt(m2 / size + eps)
+"""))
+PLANTED["a group in one block of 4096"] = ("7.3", """# EXERCISE 7.3
+@triton.jit
+def group_norm_kernel(x_ptr, gamma_ptr, beta_ptr, y_ptr, channels, length, stride, eps, BLOCK: tl.constexpr):
+    b, g = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    size, i = channels * length, tl.arange(0, 4096)
+    x = tl.load(x_ptr + b * stride + g * size + i, mask=i < size, other=0.0).to(tl.float32)
+    centred = tl.where(i < size, x - tl.sum(x) / size, 0.0)
+    rstd = tl.rsqrt(tl.sum(centred * centred) / size + eps)
+    channel = g * channels + i // length
+    gamma = tl.load(gamma_ptr + channel, mask=i < size, other=0.0).to(tl.float32)
+    beta = tl.load(beta_ptr + channel, mask=i < size, other=0.0).to(tl.float32)
+    tl.store(y_ptr + (b * tl.num_programs(1) + g) * size + i, centred * rstd * gamma + beta, mask=i < size)
+""")
 PLANTED["one pass of squares in a kernel"] = ("7.3", "# EXERCISE 7.3\n" + GROUPS.replace(
     "mean += delta * share\n", "mean += tl.sum(x) / size\n").replace(
     "m2 += tl.sum(centred * centred) + delta * delta * start * share", "m2 += tl.sum(x * x)").replace(
@@ -132,7 +173,17 @@ plant("7.4", STANDARD,
       ("pivot taken out", "pivot = tl.load(x_ptr + row).to(tl.float32)", "pivot = 0.0"),
       ("divided by whole blocks", "tl.sum(squares) / cols", "tl.sum(squares) / (tl.cdiv(cols, BLOCK) * BLOCK)"),
       ("squares masked, distances not", "        d = x - pivot\n        distances += d\n",
-       "        distances += tl.where(col < cols, x, 0.0) - pivot\n        d = x - pivot\n"))
+       "        distances += tl.where(col < cols, x, 0.0) - pivot\n        d = x - pivot\n"),
+      ("zeros do not count", "d = x - pivot\n", "d = tl.where(x != 0.0, x - pivot, 0.0)\n"),
+      ("one pivot for all rows of x", "pivot = tl.load(x_ptr + row)", "pivot = tl.load(x_ptr)"),
+      ("eps forgotten", " - shift * shift + eps)", " - shift * shift)"),
+      ("row loaded without a mask", "x = tl.load(x_ptr + row + col, mask=col < cols, other=pivot).to(tl.float32)\n",
+       "x = tl.where(col < cols, tl.load(x_ptr + row + col).to(tl.float32), pivot)\n"))
+PLANTED["lanes past the end taken off the sums"] = ("7.4", "# EXERCISE 7.4\n" + STANDARD.replace(
+    "other=pivot", "other=0.0").replace(
+    "shift = tl.sum(distances) / cols",
+    "pad = tl.cdiv(cols, BLOCK) * BLOCK - cols\n    shift = (tl.sum(distances) + pad * pivot) / cols").replace(
+    "tl.sum(squares) / cols", "(tl.sum(squares) - pad * pivot * pivot) / cols"))
 
 BACK = '''def add_norm_grad(dy, dh, y, gamma, rstd):
     x_hat, g = y / gamma, dy * gamma
@@ -164,7 +215,9 @@ plant("7.5", BACK,
       ("neighbours for strides", "terms[p::programs]",
        "terms[p * -(-len(terms) // programs):(p + 1) * -(-len(terms) // programs)]"),
       ("short piece left out", "range(0, len(terms), chunk)", "range(0, len(terms) - chunk + 1, chunk)"),
-      ("last program first", "for p in range(programs)", "for p in reversed(range(programs))"))
+      ("last program first", "for p in range(programs)", "for p in reversed(range(programs))"),
+      ("a program's rows added by NumPy", "in_order(terms[p::programs])", "terms[p::programs].sum(0)"),
+      ("the rows of a chunk added by NumPy", "in_order(terms[i:i + chunk])", "terms[i:i + chunk].sum(0)"))
 
 READ = '''def explain(us, elements, item, copy):
     accesses = us * 1e-6 * copy / (elements * item)
@@ -188,4 +241,8 @@ plant("7.6", READ,
       ("slope for bandwidth", "1e6 / slope", "slope"),
       ("write forgotten", "np.polyfit(2 * rows", "np.polyfit(rows"),
       ("share of the floor", "share / (1 - share)", "share"),
-      ("rows rounded down", "np.ceil(", "np.floor("))
+      ("rows rounded down", "np.ceil(", "np.floor("),
+      ("rows rounded to the nearest", "np.ceil(", "np.round("),
+      ("5 % of the measured time", "0.05 * whole)", "0.05 * accesses)"),
+      ("5.5 %", "0.05 * whole)", "0.055 * whole)"),
+      ("4.5 %", "0.05 * whole)", "0.045 * whole)"))
